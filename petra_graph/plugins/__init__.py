@@ -1,13 +1,6 @@
-"""All that a plugin needs: `from petra_graph.plugins import AdditiveCoupling, AtLeast`.
+"""All that a plugin needs: `from petra_graph.plugins import AdditiveCoupling, AtLeast`. The guide is plugins/README.md in the repository.
 
-A package registers a plugin as an entry point that names its class or function; a specification may name one in a file beside it, as
-"my_file:Name". What the framework gives by position, and what is built, is the table of `petra_graph.plugins.kinds`; keyword parameters are
-the options (`petra_graph.plugins.contract`), and may be annotated with what they mean and with bounds:
-
-    kernel: Annotated[int, "side of the kernel, pixels", AtLeast(1)] = 3
-
-Code that refuses its options raises ValueError, or `SpecError` with a `Problem` whose path counts from the `options` table. `petra_graph.testing`
-and `petra-graph check` check what training relies on. The guide begins with plugins/README.md in the repository.
+Code that refuses its options raises ValueError, or `SpecError` with a `Problem` whose path counts from the `options` table.
 """
 
 from importlib import import_module

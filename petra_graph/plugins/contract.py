@@ -1,13 +1,9 @@
 """The contract of a plugin: the signature is the schema.
 
-    class RevTanh(AdditiveCoupling):
-        def __init__(self, inputs, *, kernel: Annotated[int, "side of the kernel, pixels", AtLeast(1)] = 3): ...
-
 The first parameters are the framework's, by position (`petra_graph.plugins.kinds`); every other one is an option, a key of the table
-`options`. An annotation is the type that TOML must have, a default is the default; what TOML cannot express is left to the code. `Annotated` adds
-what the option means and its bounds; any other callable in it is given the value, and raises ValueError("must be odd"). The value of a `Path` is
-relative to the file that gives it, and that of `Code` is "module:attribute". A parameter `stage` is no option: it is given the facts of the stage
-for which the code is built.
+`options`. An annotation is the type that TOML must have, with its meaning and bounds, a default is the default; what TOML cannot express is
+left to the code. The value of a `Path` is relative to the file that gives it, and that of `Code` is "module:attribute". A parameter `stage`
+is no option: it is given the facts of the stage for which the code is built.
 """
 
 from __future__ import annotations

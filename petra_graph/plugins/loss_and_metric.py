@@ -46,8 +46,7 @@ def mean_loss(loss: Loss, output: Tree, target: Tree, weight: float) -> Tensor:
 def correct(output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
     """Return the counts of samples whose target is the largest output ("top1"), or among the five largest ("top5") of more than five.
 
-    Outputs are [n, classes, *]; targets class indices [n, *], where a sample with several of them counts with the share of its hits, or the shares
-    of the classes, float [n, classes], where it counts with those of the classes that are found.
+    Outputs are [n, classes, *]; targets are class indices [n, *], of which each counts with its share, or shares of the classes [n, classes].
     """
     ranked = output.detach().topk(min(_MOST, output.shape[1]), dim=1).indices
     shares = target.is_floating_point()

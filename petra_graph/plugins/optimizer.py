@@ -1,8 +1,7 @@
 """An optimizer: it steps each parameter of a stage once, at the rate that it is given, and continues a checkpoint to the bit.
 
-The executor sets every group's "lr" before each step, to the multiple of the rate that the group was built with, calls `step()`
-without arguments, and drops the gradients. A checkpoint holds the optimizer's `state` of each parameter and the values of its groups,
-and nothing else that it remembers. What it may have besides is in plugins/guide/optimizers.md.
+The executor sets every group's "lr" before each step, calls `step()` without arguments, and drops the gradients. A checkpoint holds the
+optimizer's `state` and the values of its groups. What it may have besides is in plugins/guide/optimizers.md.
 """
 
 from __future__ import annotations

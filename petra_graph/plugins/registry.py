@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from petra_graph.plugins.contract import Plugin, PluginKind
 
 VERBS = "petra_graph.verbs"
-"""The group of verbs of the command line: `report = "my_package.verbs:report"`, a click command. The help's line comes from its
-module, so this imports what is heavy where it is used."""
+"""The group of verbs of the command line, click commands. The help's line comes from their modules, which import what is heavy where it is used."""
 
 
 @frozen(kw_only=True)

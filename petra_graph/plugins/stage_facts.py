@@ -1,13 +1,8 @@
 """What a stage knows of its own delay: the updates that it makes between the forward and the backward of a micro-batch.
 
 Between two drains, with accumulation k, a stage of depth D does its forward of micro-batch n when its backwards before n - D + 1 are
-done, and its backward of n after all backwards before n. So that micro-batch is late by
-
-    d(n) = floor(n / k) - floor(max(n - D + 1, f, 0) / k)    updates
-
-where n counts from the drain, and f is the micro-batch with which the pipeline filled again, if a run was resumed under other
-stages. Where the pipeline flushes after each window, d is 0. The delay of an update is the mean of d over its window: while
-the pipeline is full, that is (D - 1) / k.
+done, and its backward of n after all backwards before n. The formula that follows is in plugins/guide/optimizers.md. The delay of an
+update is the mean over its window: while the pipeline is full, (D - 1) / k.
 """
 
 from __future__ import annotations

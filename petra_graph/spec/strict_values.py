@@ -17,6 +17,7 @@ import operator
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -202,6 +203,7 @@ class Reader:
                 wrong.add(name)
                 given.pop(one.alias or name, None)
         for key in (key for key in table if key not in fields):
+            wrong.update(get_close_matches(key, fields, n=1))  # which it was meant to be
             message = f"unknown key {dotted((*path, key))}"
             self.problems.append(Problem(message=message, hint=suggestion(key, fields), path=(*path, key)))
         # Without a key that has no default, or that names a plugin, the rest of a table would be another's.
