@@ -51,8 +51,8 @@ def test_a_plan_is_its_json_and_back(spec):
     ("text", "said"),
     [
         (lambda plan: json.dumps(plan)[:-9], "p.json is no JSON: "),
-        (lambda _: "[1]", "p.json is not a plan of version 1"),
-        (lambda plan: json.dumps(plan | {"version": 9}), "p.json is not a plan of version 1"),
+        (lambda _: "[1]", "p.json is not a plan of version 2"),
+        (lambda plan: json.dumps(plan | {"version": 9}), "p.json is not a plan of version 2"),
         (lambda plan: json.dumps({key: plan[key] for key in plan if key != "devices"}), "required field missing @ $.devices"),
         (lambda plan: json.dumps(plan | {"devices": []}), "p.json is damaged: its devices are not those of its stages"),
         (lambda plan: json.dumps(plan | {"devices": [], "stages": []}), "p.json is damaged"),
