@@ -117,7 +117,6 @@ BROKEN = {
     "depths of other stages than the cut": [SPEC.replace('"lockstep"', "[5, 3, 1]") + "[partition]\nstages = 2\n"],
     "a device of no kind": [SPEC + '[partition]\ndevices = ["cpu", "gpu:0"]\n'],
     "an unknown device type": [SPEC + '[partition]\ndevices = 2\ndevice_type = ["h100", "abacus"]\n'],
-    # It is not said to be unknown as well.
     "a device type of one's own that misses a figure": [SPEC + OWN.replace("memory_bandwidth = 900e9\n", "")],
     "figures that no device has": [
         SPEC + OWN.replace("24GiB", "24 gigs").replace("40e12", "-40").replace("900e9", "900")
