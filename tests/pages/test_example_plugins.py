@@ -59,4 +59,4 @@ def test_their_own_tests_pass(packages):
     tests = ("../examples/test_plugins.py", "../convnext/test_petra_graph_convnext.py")
     words = ("-q", "-p", "no:cacheprovider", f"--rootdir={packages}", *tests)
     printed = done(packages / "examples", *words, program="pytest:main")
-    assert int(re.search(r"(\d+) passed", printed)[1]) > 24, printed
+    assert int(re.search(r"(\d+) passed", printed)[1]) > 20, printed
