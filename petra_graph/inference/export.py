@@ -82,10 +82,12 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path | N
             warnings.simplefilter("ignore")
             program = torch.export.export(program_of, (traced,), dynamic_shapes=dynamic)
             write_whole(file, partial(_save, program, form, facts))
+        found = _run_onnx(file, samples) if form == "onnx" else torch.export.load(file).module()(samples)
+    except ModuleNotFoundError as error:
+        raise SpecError(f"{form} needs {error.name}", "pip install 'petra-graph[export]'") from None
     except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
         raise RunFailed(f"the network cannot be written as {form}: {_reason(error)}") from error
     expected = main(network(samples))
-    found = _run_onnx(file, samples) if form == "onnx" else torch.export.load(file).module()(samples)
     difference = float((found - expected).abs().max())
     mixed = network.numerics.precision.compute == "bfloat16"
     relative = _MIXED_TERMS * torch.finfo(torch.bfloat16).eps if mixed else _TERMS * torch.finfo(expected.dtype).eps
