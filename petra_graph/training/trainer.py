@@ -212,7 +212,7 @@ class Trainer:
         if due and opened.replica == 0:  # the first replica evaluates alone
             with evaluating(self.executors):
                 self.tell("evaluating", epoch)
-                values = self._evaluate(opened.validation or opened.test, split, epoch)
+                values = self._evaluate(opened.test if opened.validation is None else opened.validation, split, epoch)
                 if any(one.callback.reads_weights for one in self.prepared.callbacks):
                     weights = self.process.gather(f"weights/{epoch}", self.weights())
                     for one in self.led:
