@@ -21,7 +21,16 @@ from petra_graph.plugins.author_code import FIRST_PARTY
 from petra_graph.plugins.callback import Started
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import best_cut, drop_behind, numbers, read_manifest
-from petra_graph.record.run_directory import PLAN, SCALES, SUMMARY, environment, sha256_of, write_json, write_text
+from petra_graph.record.run_directory import (
+    PLAN,
+    SCALES,
+    SUMMARY,
+    environment,
+    read_json,
+    sha256_of,
+    write_json,
+    write_text,
+)
 from petra_graph.record.weights import DIGESTS, WEIGHTS, save_weights
 from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.spec.in_code import toml_values
@@ -144,6 +153,8 @@ class RunRecord:
             failure = (RunFailedByPlugin if isinstance(error, PluginError) else RunFailed)(problems_of(error))
             failure.__cause__ = error
         try:
+            if read_json(self.run.directory / SUMMARY).get("status") in {"done", "interrupted"}:
+                return failure  # the run had ended: only its processes have not left together
             write_text(self.run.directory / _FAILURE, text or "".join(traceback.format_exception(failure)))
             problems = list(map(str, failure.problems))
             failure.summary = self.summarise("failed", trained, error=problems, weights=None)
