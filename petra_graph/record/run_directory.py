@@ -157,7 +157,7 @@ class Metrics:
         self._path = directory / METRICS
         self._file = self._path.open("ab", buffering=0)
         if since is not None:
-            self._file.truncate(min(since, self.bytes))
+            self._file.truncate(since)
         self._callbacks, self._open = list[Callable[..., Any]](), ExitStack()
         self._open.enter_context(self._file)
 

@@ -36,7 +36,7 @@ from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, best_cut, read_stage, stage_file
-from petra_graph.record.run_directory import SUMMARY, read_json
+from petra_graph.record.run_directory import METRICS, SUMMARY, read_json
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.spec.model import Flush, Interval, interval
 from petra_graph.training.evaluation import Meters
@@ -286,14 +286,18 @@ class Resumption:
     @classmethod
     def find(cls, directory: Path) -> Resumption:
         """Return the latest checkpoint that is whole."""
-        refused: list[str] = []
+        refused, events = list[str](), directory / METRICS
+        recorded = events.stat().st_size if events.exists() else 0
         for number in checkpoint.numbers(directory):
             try:
                 manifest = checkpoint.read_manifest(directory, number)
                 checkpoint.verify(directory, manifest)
-                return cls(directory=directory, manifest=manifest, notes=refused)
+                if recorded >= manifest.position["metrics_bytes"]:
+                    return cls(directory=directory, manifest=manifest, notes=refused)
+                damage = f"{METRICS} has lost events that it had at the checkpoint"
             except Damaged as error:
-                refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {error}")
+                damage = str(error)
+            refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {damage}")
         raise SpecError([Problem(message=text) for text in refused or [f"{directory} has no checkpoint"]])
 
     def accept(self, prepared: Prepared) -> Mapping[str, Any] | None:
