@@ -221,6 +221,28 @@ def test_without_gradients_it_is_a_plain_loop():
     assert not made.requires_grad_(requires_grad=False)(x.detach()).requires_grad
 
 
+def test_masks_of_two_forwards_differ_and_follow_the_seed():
+    made, x = sequence(dropout=0.5), inputs()
+    torch.manual_seed(3)
+    first, second = made(x), made(x)
+    torch.manual_seed(3)
+    assert torch.equal(made(x), first)
+    assert not torch.equal(first, second)
+
+
+def test_a_hook_of_a_parameter_runs_once_and_may_change_the_gradient():
+    made, calls = sequence(dropout=0.0), []
+    plain = copy.deepcopy(made)
+    plain.keep_graphs = len(plain)
+    for parameter in made.parameters():
+        parameter.register_hook(lambda gradient: (calls.append(1), gradient * 3)[1])
+    for one in (made, plain):
+        one(inputs()).square().sum().backward()
+    assert len(calls) == len(list(made.parameters()))
+    for one, other in zip(made.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, 3 * other.grad, rtol=1e-11, atol=1e-11)
+
+
 # --- types and compilers ---------------------------------------------------------------------------------------------
 
 
@@ -248,6 +270,17 @@ def test_under_autocast_gradients_are_plain_autograds(coupling):
         found.append([parameter.grad for parameter in made.parameters()])
     assert all(one is not None and one.isfinite().all() for one in found[0])
     close(*found, 2e-2)
+
+
+def test_autocast_of_the_forward_holds_in_the_backward_whatever_holds_around_it():
+    made, x, seen = reversible([Counted()]), torch.randn(2, FEATURES), []
+    made[0].function.linear.register_forward_hook(lambda _, __, output: seen.append(output.dtype))
+    for enabled in (True, False):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            loss = made(x).float().sum()
+        with torch.autocast("cpu", torch.bfloat16, enabled=not enabled):
+            loss.backward()
+    assert seen == [torch.bfloat16] * 2 + [torch.float32] * 2
 
 
 def test_streams_in_half_precision_are_reconstructed_in_float32():

@@ -55,3 +55,19 @@ def test_a_parameter_that_two_layers_share_is_stepped_once():
     assert tied.first.weight in set(parameter_groups([tied]).undecayed)
     assert len(groups.undecayed) == 2
     torch.optim.SGD([{"params": list(groups.decayed)}, {"params": list(groups.undecayed)}], lr=0.1)
+
+
+class Positioned(Buffered):
+    """Tables of each kind, beside a matrix that is one of them: the layer comes first, so that the embedding's own place is passed over."""
+
+    tables = ("positions",)
+
+    def __init__(self) -> None:
+        super().__init__(((2,),))
+        self.linear, self.tokens, self.bags = nn.Linear(2, 2), nn.Embedding(2, 2), nn.EmbeddingBag(3, 2)
+        self.positions = nn.Parameter(torch.ones(4, 2))
+        self.linear.weight = self.tokens.weight
+
+
+def test_tables_are_no_hidden_matrices():
+    assert parameter_groups([Positioned()]).hidden_matrices() == []

@@ -99,6 +99,18 @@ class InvertedBySubtraction(Reversible):
         return s, y - self.linear(s)
 
 
+def test_where_a_block_says_so_a_buffer_keeps_its_type_and_gradients_of_embeddings_are_dense():
+    """Sparse ones failed with Adam, with replicas, and where they were clipped by value."""
+    block = InvertedBySubtraction()
+    block.keep_dtype, block.table = ("kept",), nn.Embedding(4, 3, sparse=True)
+    for name in ("kept", "other"):
+        block.register_buffer(name, torch.zeros(2, dtype=torch.float64))
+    placed = place(block, numerics())
+    assert (placed.kept.dtype, placed.other.dtype) == (torch.float64, torch.float32)
+    placed.table(torch.tensor([1])).sum().backward()
+    assert not placed.table.weight.grad.is_sparse
+
+
 def test_parameters_get_gradients_after_an_inverse_in_bfloat16():
     """Autocast on torch before 2.10 kept the weight that the inverse had cast without a graph: its gradient was None."""
     block = InvertedBySubtraction()

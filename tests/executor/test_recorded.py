@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from petra_graph.blocks.randomness import fork_rng
 from petra_graph.errors import RunFailed
 from petra_graph.executor.recorded import COMPARED, WARM_UP, Calls, RecordedOperation
+from petra_graph.executor.stage import StageObserver
 from petra_graph.measure.tally import LiveBytes
 from petra_graph.training.checkpoint import restore_at_cut
 from tests.support.kept_cut import KeptCut
@@ -175,6 +177,41 @@ def test_what_is_not_the_same_function_each_time_stays_as_written(function, reas
         found = [operation(getattr(other, function), (torch.ones(1),))[0].item() for _ in range(8)]
     assert operation.off
     assert found[-1] == (other.calls or 2)
+
+
+def drawn(_, x):
+    with fork_rng(7, x.device):  # a node's key
+        return (x * torch.rand(1),)
+
+
+def hooked(module, x):
+    module.weight.register_hook(lambda gradient: gradient * 2)
+    return module.differentiated(x)
+
+
+@pytest.mark.parametrize(("function", "reason"), [(drawn, "it draws random numbers"), (hooked, "a hook follows it")])
+def test_what_draws_or_is_hooked_stays_as_written(function, reason):
+    module = Scale()
+    operation = RecordedOperation(Calls(), "the forward of a", [module])
+    with pytest.warns(RuntimeWarning, match=f"stays as it is written: {reason}"):
+        operation(partial(function, module), (torch.ones(1, 1),))
+    assert operation.off
+
+
+def test_a_stage_that_is_observed_later_records_nothing_any_more_and_says_so():
+    made = built("chain", LATE, PoisonedPool())
+    with pytest.warns(RuntimeWarning, match=r"^run.record: stage 2: nothing is recorded: replicas"):
+        made.executors[1].observe(StageObserver())
+    assert all(runner.recorded is None for _, runner in made.executors[1].runners)
+
+
+def test_a_parameter_that_two_nodes_share_gets_its_gradient_once():
+    one, other, x = Scale(), Scale(), torch.full((1, 1), 3.0)
+    other.weight = one.weight
+    operation = RecordedOperation(Calls(), "the backward of a, b", [one, other])
+    for _ in range(WARM_UP + COMPARED + 1):
+        operation(one.differentiated, (x,))
+    assert one.weight.grad.item() == 3.0 * (WARM_UP + COMPARED + 1)
 
 
 # --- compiled blocks ---

@@ -211,3 +211,18 @@ def test_bits_and_state_are_those_of_torch(kind, options):
         for key, value in known.items():
             assert torch.equal(state[key], value)
             assert (state[key].dtype, state[key].stride()) == (value.dtype, value.stride())
+
+
+def test_what_is_not_torchs_arithmetic_or_has_a_hook_keeps_torchs_own_way():
+    class Doubled(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    p, called = parameter(1.0, gradient=(1.0,)), []
+    for optimizer in (Doubled([p], lr=0.1), torch.optim.NAdam([p])):
+        assert step_of(optimizer) == optimizer.step
+    optimizer = torch.optim.SGD([p], lr=0.1)
+    step = step_of(optimizer)
+    optimizer.register_step_post_hook(lambda *_: called.append(1))
+    step()
+    assert (called, p.item()) == ([1], 0.9)

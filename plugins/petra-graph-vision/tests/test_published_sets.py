@@ -1,5 +1,6 @@
 """CIFAR, Fashion-MNIST and downsampled ImageNet from files as they are published; and what every data set of images promises."""
 
+import gzip
 import pickle
 
 import numpy as np
@@ -68,13 +69,18 @@ def test_imagenet32_counts_labels_from_one(imagenet32_root, make_planes):
 
 
 @pytest.mark.parametrize("half", ["train", "test"])
-def test_fashion_mnist_is_torchvisions(fashion_root, half):
+def test_fashion_mnist_is_torchvisions_also_from_compressed_files_in_the_root_itself(fashion_root, half):
     from torchvision import datasets
 
     expected = datasets.FashionMNIST(str(fashion_root), train=half == "train")
-    images, targets = fetched(getattr(opened(FashionMnist, fashion_root, **PLAIN), half))
-    np.testing.assert_array_equal(expected.data, images[..., 0])
-    assert expected.targets.tolist() == targets
+    for compressed in (False, True):
+        if compressed:
+            for path in (fashion_root / "FashionMNIST" / "raw").iterdir():
+                (fashion_root / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+                path.unlink()
+        images, targets = fetched(getattr(opened(FashionMnist, fashion_root, **PLAIN), half))
+        np.testing.assert_array_equal(expected.data, images[..., 0])
+        assert expected.targets.tolist() == targets
 
 
 class Code:
