@@ -74,7 +74,7 @@ class SavedRun:
         network, known = measure(checked), stored or checked.facts
         trained, others = Fingerprint.read(directory), list[str]()
         if trained is not None and tables <= _COMPUTES_THE_SAME:
-            others = trained.changes(trained.data, outputs_of(network, known, trained.samples))
+            others = trained.changes(trained.data, outputs_of(network, known, trained.samples)[0])
         if others and not changed:
             hint = "put back what has changed, or take the network as it is: --changed, in Python changed=True"
             said = [f"{directory} has changed since the training: {text}" for text in others]
@@ -191,7 +191,9 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         found = measure_results(computed, checked.metrics, f"{split} data")
     changed = [*run.changed]
     if trained is not None:
-        changed += trained.changes(Fingerprint.of(run.network, data, computes=False).data, None)
+        # What is of another network, or of overrides, has been told; the loss is that of the same outputs.
+        data_now, outputs, value = Fingerprint.of(run.network, data).found
+        changed += trained.changes(data_now, None if run.changed or run.changed_keys else outputs, value)
     return Evaluation(
         samples=found.samples,
         means=found.means,

@@ -318,7 +318,7 @@ class Resumption:
 
         self.notes += [f"changed: {bounded(text, 160)}" for text in values]
         if (before := Fingerprint.read(self.directory)) is not None:
-            changes = before.changes(prepared.fingerprint.data, prepared.fingerprint.outputs)
+            changes = before.changes(*prepared.fingerprint.found)
             self.notes += [f"warning: changed since the training before: {text}" for text in changes]
         self.exact = not any(text.startswith(_PIPELINE) for text in values)
         if not self.exact:

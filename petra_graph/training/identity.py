@@ -30,6 +30,7 @@ from petra_graph.plugins.author_code import FIRST_PARTY
 from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.generators import seeded
+from petra_graph.plugins.loss_and_metric import mean_loss, target_weight
 from petra_graph.plugins.tensor_trees import Tree, leaves, named_leaves
 from petra_graph.record.run_directory import damaged, sha256_of, write_whole
 from petra_graph.spec.in_code import toml_values
@@ -133,25 +134,26 @@ def agree(world: World, prepared: Prepared) -> None:
         files = sorted(path for path in file.iterdir() if path.is_file()) if file.is_dir() else [file]
         here["the weights to begin with"] = sha256("".join(map(sha256_of, files)).encode()).hexdigest()
     if world.rank == 0:
-        world.store.set("run", [here, prepared.fingerprint.data, prepared.fingerprint.outputs])
+        world.store.set("run", [here, *prepared.fingerprint.found])
         return
-    first, *computed = world.wait("run")
-    if differences := [*list_changes(first, here, ("on rank 0", "here")), *prepared.fingerprint.changes(*computed)]:
+    first, *found = world.wait("run")
+    if differences := [*list_changes(first, here, ("on rank 0", "here")), *prepared.fingerprint.changes(*found)]:
         message = f"rank {world.rank} and rank 0 run different things: {differences[0]}"
         raise SpecError(message, "start the same specification, overrides and versions on every machine")
 
 
 @frozen(kw_only=True, eq=False)
 class Fingerprint:
-    """A few samples of a run's data, the SHA-256 of them with targets and classes, and what the network makes of them, if it is known."""
+    """A few samples of a run's data, the SHA-256 of them with targets and classes, and what network and loss make of them, if it is known."""
 
     samples: Tree
     data: str
     outputs: Sequence[float] | None
+    loss: float | None
     bound: float
 
     @classmethod
-    def of(cls, network: MeasuredNetwork, data: OpenedData, *, computes: bool = True) -> Fingerprint:
+    def of(cls, network: MeasuredNetwork, data: OpenedData) -> Fingerprint:
         """Return the fingerprint of a run, from samples of its training data, or of its test data where that is a stream."""
         split, bound = data.by_index, _BOUNDS[network.spec.precision.compute]
         rows = np.unique(np.linspace(0, len(split) - 1, _SAMPLES).astype(int))
@@ -160,21 +162,31 @@ class Fingerprint:
         for path, one in named_leaves([samples, targets]):
             digest.update(f"{path} {one.dtype} {list(one.shape)}".encode())
             digest.update(one.contiguous().view(torch.uint8).numpy().tobytes() if one.numel() else b"")
-        outputs = outputs_of(network, data.facts, samples) if computes else None
-        return cls(samples=samples, data=digest.hexdigest(), outputs=outputs, bound=bound)
+        outputs, loss = outputs_of(network, data.facts, samples, targets)
+        return cls(samples=samples, data=digest.hexdigest(), outputs=outputs, loss=loss, bound=bound)
 
-    def changes(self, data: str, outputs: Sequence[float] | None) -> list[str]:
-        """Return in words whether data or outputs of another fingerprint are not these."""
+    @property
+    def found(self) -> tuple[str, Sequence[float] | None, float | None]:
+        """What is compared with another one."""
+        return self.data, self.outputs, self.loss
+
+    def changes(self, data: str, outputs: Sequence[float] | None, loss: float | None = None) -> list[str]:
+        """Return in words whether data, outputs or loss of another fingerprint are not these."""
         if data != self.data:
             return ["the data: its samples, its targets or the names of its classes are others"]
         if self.outputs is None or outputs is None:
             return []
+        cause = "the code, a file that it reads, or a version changed"
         own, other = (torch.tensor(one, dtype=torch.float64).nan_to_num() for one in (self.outputs, outputs))
         apart = math.inf
         if own.shape == other.shape:
             apart = float((own - other).norm() / own.norm().clamp(min=1e-300))
         told = f"the network: for the same samples and weights its outputs differ by {apart:.1e}"
-        return [f"{told}; the code, a file that it reads, or a version changed"] if apart > self.bound else []
+        if apart > self.bound:
+            return [f"{told}; {cause}"]
+        if self.loss is None or loss is None or math.isclose(self.loss, loss, rel_tol=self.bound, abs_tol=self.bound):
+            return []
+        return [f"the loss: of the same outputs it was {self.loss:.6g}, and is {loss:.6g}; {cause}"]
 
     def write(self, directory: Path) -> None:
         """Write it into a run's directory; raise RunFailed if the disk refuses."""
@@ -188,14 +200,17 @@ class Fingerprint:
         path = directory / FILE
         try:
             return cls(**torch.load(path, weights_only=True)) if path.exists() else None
-        except Exception as error:  # noqa: BLE001  whatever a damaged pickle leads torch's reader to
-            raise damaged(path, error) from None
+        except Exception:  # noqa: BLE001  whatever a damaged pickle leads torch to; its own text advises to run the file's code
+            raise damaged(path, ValueError("torch cannot read it")) from None
 
 
-def outputs_of(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> list[float] | None:
-    """Return what a network makes of samples, on the CPU and in the run's precision; None: it is large, or does not run there."""
+def outputs_of(
+    network: MeasuredNetwork, facts: DataFacts, samples: Tree, targets: Tree | None = None
+) -> tuple[list[float] | None, float | None]:
+    """Return what a network makes of samples, on the CPU and in the run's precision, and its loss; None: it is large, or does not run there."""
+    chosen, value = None, None
     if network.count_parameters()[0] > _MOST_PARAMETERS:
-        return None
+        return None, None
     # Kernels of another device, say, are not here; a run that fails says so by itself.
     with suppress(Exception), uncompiled(), torch.no_grad(), seeded(network.spec.run.seed):
         built = Network(network, facts).eval()
@@ -206,7 +221,11 @@ def outputs_of(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> lis
                 # As large as usual initial values are; scales and shifts stay near 1.
                 inputs = one[0].numel() if one.ndim > 1 else 0
                 one.copy_(drawn / math.sqrt(inputs) if inputs else 1 + drawn / 10)
-        found = torch.cat([one.flatten().double() for one in leaves(built(samples))])
-        chosen: list[float] = found[torch.linspace(0, len(found) - 1, min(len(found), _MOST_VALUES)).long()].tolist()
-        return chosen
-    return None
+        output = built(samples)
+        found = torch.cat([one.flatten().double() for one in leaves(output)])
+        chosen = found[torch.linspace(0, len(found) - 1, min(len(found), _MOST_VALUES)).long()].tolist()
+        if targets is not None:
+            loss = network.checked.loss.build()
+            with built.numerics.arithmetic():
+                value = float(mean_loss(loss, output, targets, target_weight(loss, targets)))
+    return chosen, value if value is not None and math.isfinite(value) else None

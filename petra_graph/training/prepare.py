@@ -129,7 +129,7 @@ class Prepared:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """What the network makes of a few samples."""
+        """What network and loss make of a few samples."""
         return Fingerprint.of(self.network, self.opened)
 
     @property

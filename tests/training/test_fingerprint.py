@@ -17,6 +17,12 @@ from torch import nn, tensor
 
 ROWS = [(tensor([float(i)] * 4), i % 2) for i in range(8)]
 
+LOSS = 1.0
+
+class Scaled(nn.CrossEntropyLoss):
+    def forward(self, output, target):
+        return super().forward(output, target) * LOSS
+
 class Net(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
@@ -32,6 +38,8 @@ OWN = """\
 [architecture]
 name = "module"
 options = { build = "net:Net" }
+[loss]
+name = "net:Scaled"
 [data]
 name = "torch"
 batch = 4
@@ -49,9 +57,9 @@ def own(write):
 def test_what_is_as_it_was_has_the_same_and_so_has_its_file(here, write):
     spec = write("a.toml", SPEC)
     one, again = prepare(spec).fingerprint, prepare(spec, ["partition.stages=2", "run.seed=1"]).fingerprint
-    assert one.changes(again.data, prepare(spec).fingerprint.outputs) == []
+    assert one.changes(again.data, *prepare(spec).fingerprint.found[1:]) == []
     one.write(here)
-    assert Fingerprint.read(here).changes(one.data, one.outputs) == []
+    assert Fingerprint.read(here).changes(*one.found) == []
     assert len(one.outputs) == 8 * 10
     assert Fingerprint.read(here / "elsewhere") is None
 
@@ -61,6 +69,7 @@ def test_what_is_as_it_was_has_the_same_and_so_has_its_file(here, write):
     [
         ("scale.txt", "1.0", "1.1", "the network: for the same samples and weights its outputs differ by 1.0e-01"),
         ("net.py", "nn.Tanh", "nn.Sigmoid", "the network: for the same samples and weights its outputs differ"),
+        ("net.py", "* LOSS", "* 2.0", "the loss: of the same outputs it was "),
         ("net.py", "[float(i)]", "[i / 2]", "the data: "),
         ("net.py", "i % 2", "1 - i % 2", "the data: "),
         ("own.toml", '["a", "b"]', '["b", "a"]', "the data: "),
@@ -71,7 +80,7 @@ def test_a_change_shows_itself(own, file, before, after, said):
     Path(file).write_text(Path(file).read_text().replace(before, after))
     sys.modules.pop("net")
     now = prepare(own).fingerprint
-    (told,) = then.changes(now.data, now.outputs)
+    (told,) = then.changes(*now.found)
     assert told.startswith(said)
 
 
