@@ -110,9 +110,12 @@ def read_run(directory: Path) -> RecordedRun:
                 metrics[str(event["name"])].append(point)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise damaged(directory / METRICS, error) from None
-    status, summary, scales = status_of(directory), read_json(directory / SUMMARY), read_json(directory / SCALES)
     try:
         resolved = tomllib.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise damaged(directory / "resolved.toml", error) from None
+    status, summary, scales = status_of(directory), read_json(directory / SUMMARY), read_json(directory / SCALES)
+    try:
         run = RecordedRun(
             directory=directory,
             name=resolved["name"],
