@@ -136,6 +136,12 @@ def test_a_profile_of_something_else(taken, planned, here, change, message):
     assert re.match(r"--set partition\.profile=.*p\.json: ", str(caught.value))
 
 
+def test_a_profile_of_nodes_of_another_kind(taken, planned):
+    """What was not timed took no time in a plan."""
+    with pytest.raises(SpecError, match=r'has not timed invert, reverse of node "rev.0"'):
+        planned(evolve(taken, nodes={**taken.nodes, "rev.0": taken.nodes["stem"]}))
+
+
 class PretendedGpu:
     """Has 100 bytes of tensors; a kernel allocates 7 more for itself, and leaves 5 bytes behind."""
 

@@ -25,7 +25,7 @@ from petra_graph.measure.nodes import Memo, NodeParameter, NodeShapes, listing, 
 from petra_graph.planning.check_spec import CheckedSpec, ProblemCollector
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.program.device_types import Device, DeviceType, stated_link
-from petra_graph.program.node_costs import CostTable, Profile
+from petra_graph.program.node_costs import PROFILED, CostTable, Profile
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record.run_directory import environment, write_output
@@ -352,6 +352,8 @@ def checked_profile(spec: Spec, costs: CostTable, settings: Mapping[str, Any], d
             said.append(f"the profile has no node {shown(name)}")
         elif profile.sizes.get(name) != (cost.parameters, sum(cost.output_bytes)):
             said.append(f"the profile's node {shown(name)} has other sizes than the network's")
+        elif missing := PROFILED[cost.kind].keys() - profile.nodes[name].keys():  # their seconds would be none
+            said.append(f"the profile has not timed {', '.join(sorted(missing))} of node {shown(name)}")
     if said:
         hint = "take one of this specification, on such a device: petra-graph profile SPEC"
         raise SpecError(Problem(message=text, hint=hint, path=_PATH) for text in said)
