@@ -86,7 +86,9 @@ def node_table(inputs: PlannerInputs) -> NodeTable:
         empty = inputs.seconds(evolve(alone[0], segments=(), receives=(), device=device.name)).update / k
         each = [[inputs.seconds(evolve(one, device=device.name)) for one in some] for some in (alone, undelayed)]
         delayed, at_once = (tuple(one.forward + one.backward + one.update / k - empty for one in some) for some in each)
-        seconds[kind] = NodeSeconds(inner=delayed, last=at_once, stage=empty)
+        # Where depths are still to be found, a stage may turn out not to be delayed.
+        inner = tuple(map(min, delayed, at_once)) if inputs.schedule != schedule else delayed
+        seconds[kind] = NodeSeconds(inner=inner, last=at_once, stage=empty)
 
     # Undelayed nodes keep all graphs that they are to keep, so their messages are the smallest.
     size = {one.key: one.training.payload_bytes for program in undelayed for one in program.channels}
