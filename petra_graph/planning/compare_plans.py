@@ -10,6 +10,7 @@ them: with R times the replicas, each accumulates over an R-th of the micro-batc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from math import gcd
 from typing import Any, Literal
 
@@ -158,7 +159,7 @@ def _what_fits(planner: Planner) -> str:
         [changed(given, data={"batch": batch // by}) for by in _PARTS[: batch.bit_length() - 1]],
         [changed(given, partition=dict.fromkeys(("devices", "stages"), count * times)) for times in _PARTS * alike],
     )
-    fits = [one for way in ways for one in list(_fitting(planner, way))[:1]]
+    fits = [one for way in ways for one in islice(_fitting(planner, way), 1)]
     if fits:
         return f"what fits, by a plan each: {', or '.join('; '.join(keys_to_set(given, one.network.spec)) for one in fits)}"
     tried = plural(sum(map(len, ways)), "change")
