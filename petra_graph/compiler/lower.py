@@ -48,7 +48,7 @@ def partition(graph: NodeGraph, cuts: Sequence[Sequence[str]], devices: Sequence
             if name not in graph.nodes:
                 wrong(f'stage {index} names "{name}", which is not a node', suggestion(name, graph.nodes), index - 1)
             elif name in seen:
-                wrong(f'node "{name}" is in stages {seen[name]} and {index}', _ONE_STAGE, index - 1)
+                wrong(f'node "{name}" is in stage {seen[name]}, and again in stage {index}', _ONE_STAGE, index - 1)
             seen.setdefault(name, index)
     if missing := [name for name in graph.order if name not in seen]:
         wrong(f"no stage holds {', '.join(missing)}", _ONE_STAGE)

@@ -201,10 +201,9 @@ class _Search:
             device = self._inputs.devices[self._best.fullest]
             limit = device.memory_bytes or 0
             held = round(self._best.share * limit)
-            message = (
-                f"device {shown(device.name)} would hold {memory(held)}, {memory(held - limit)} more than the {memory(limit)} that it may hold, "
-                f"in the nearest cut of {self._measured}"
-            )
+            message = f"device {shown(device.name)} would hold {memory(held)}, {memory(held - limit)} more than the {memory(limit)} that it may hold"
+            if self._measured > 1:
+                message += f", in the nearest of {self._measured} cuts"
             raise NoFeasiblePlan(Problem(message=message, hint=_LESS, path=("partition", "memory")))
         if self._proportions:  # What it took to find one that fits was not counted.
             self._left = effort

@@ -162,10 +162,10 @@ def _of_names(tables: Sequence[NodeInput]) -> Iterator[Problem]:
             taken.setdefault(name, []).append((*one.path, "name"))
     wrong = {paths[-1]: name for name, paths in reversed(taken.items()) if len(paths) > 1}
     for path, name in wrong.items():  # the copies of a repeated node are one mistake
-        message = f'{len(taken[name])} nodes are called "{name}"'
+        message, hint = f'{len(taken[name])} nodes are called "{name}"', "`repeat = n` makes NAME.0 to NAME.(n-1)"
         if name == INPUT:
-            message = f'a node cannot be called "{INPUT}", which means the samples'
-        yield Problem(message=message, hint="`repeat = n` makes NAME.0 to NAME.(n-1)", path=path)
+            message, hint = f'a node cannot be called "{INPUT}", which means the samples', ""
+        yield Problem(message=message, hint=hint, path=path)
 
 
 def _of_nodes(nodes: Sequence[Node]) -> Iterator[Problem]:
