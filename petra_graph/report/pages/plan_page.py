@@ -71,13 +71,15 @@ def _timeline(plan: Plan) -> str:
     def draw(figure: Figure, axis: Axes) -> None:
         for verb, colour in _COLOURS.items():
             of_verb = [block for block in blocks if block.verb == verb]
-            spans = [block.end - block.start for block in of_verb]
-            places, starts = [rows[block.stage] for block in of_verb], [block.start for block in of_verb]
-            axis.barh(places, spans, 0.84, starts, color=colour, edgecolor="white", linewidth=0.4, label=verb)
-            for block, place, long in zip(of_verb, places, spans, strict=True):
+            # What is seen of each: a block that begins before the picture, or ends behind it, has its label within.
+            spans = [(max(block.start, start), min(block.end, end)) for block in of_verb]
+            places, starts = [rows[block.stage] for block in of_verb], [begin for begin, _ in spans]
+            lengths = [until - begin for begin, until in spans]
+            axis.barh(places, lengths, 0.84, starts, color=colour, edgecolor="white", linewidth=0.4, label=verb)
+            for block, place, begin, long in zip(of_verb, places, starts, lengths, strict=True):
                 text = f"{verb[0].upper()}{block.micro_batch}"
                 if verb != "update" and long / (end - start) > 0.008 * len(text):
-                    axis.text(block.start + long / 2, place, text, ha="center", va="center", fontsize=7, clip_on=True)
+                    axis.text(begin + long / 2, place, text, ha="center", va="center", fontsize=7)
         _name_rows(axis, [f"{one.index}  {one.device}  {nodes_label(one.nodes)}" for one in plan.stages])
         axis.set_xlim(start, end)
         axis.xaxis.set_major_formatter(lambda value, _: seconds(value) if value else "0")
