@@ -129,6 +129,4 @@ def _run(arguments: list[str] | None) -> int:
 
         print_problems(error.problems)
         return error.exit_code
-    except BrokenPipeError:
-        return 0
     return code if isinstance(code, int) else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from functools import wraps
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
@@ -27,7 +27,8 @@ def echo(text: str = "", *, err: bool = False) -> None:
     """Print lines to stdout, or to stderr; text from files and plugins cannot control the terminal."""
     context = click.get_current_context(silent=True)
     stdout: Any = sys.stdout if context is None else context.meta.get(_STDOUT, sys.stdout)
-    click.echo(printable(text), file=sys.stderr if err else stdout)
+    with suppress(BrokenPipeError):  # whoever read it has gone; click would end the process with code 1
+        click.echo(printable(text), file=sys.stderr if err else stdout)
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
