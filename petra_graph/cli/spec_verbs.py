@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import attrs
 import click
@@ -119,6 +119,8 @@ def plan(
     Neither devices nor data files need to be present. Exit code 3: no cut keeps the memory limits. SPEC can also be a plan saved as JSON.
     The form html is one file to open in a browser, SPEC.plan.html; trace opens in https://ui.perfetto.dev.
     """
+    if compare and (expand or form == "trace"):
+        raise click.UsageError("--compare is a table of several plans: give --expand or --format trace without it.")
     found: Plan | Comparison
     if Path(spec).suffix == ".json":
         if compare or expand or overrides or profile is not None:
@@ -147,12 +149,9 @@ def plan(
         text, stem = page(found), "spec" if spec == "-" else Path(spec).stem
         output = output or Path(f"{stem}.plan.html")  # nobody reads one on a terminal
     elif form == "trace":
-        from petra_graph.compiler.plan import Comparison
         from petra_graph.report.trace import trace
 
-        if isinstance(found, Comparison):
-            raise click.UsageError("--compare is a table of several plans, and has no --format trace.")
-        text = trace(found)
+        text = trace(cast("Plan", found))
     else:
         from petra_graph.report.plan_text import plan_text
 
