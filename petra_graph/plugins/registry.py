@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable
 from configparser import Error
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,13 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def _here() -> tuple[str, ...]:
+    """Return the current folder; nothing where it has been removed, from which runs elsewhere can still be listed."""
+    with suppress(FileNotFoundError):
+        return (os.getcwd(),)  # noqa: PTH109  sys.path holds strings
+    return ()
+
+
 @frozen(kw_only=True)
 class Registry:
     """All entry points; `discover()` makes a registry, and callers pass it along."""
@@ -94,7 +102,7 @@ class Registry:
     entries: tuple[Entry, ...]
     unreadable: tuple[str, ...] = ()
     """Distributions whose entry points could not be read."""
-    folders: tuple[str, ...] = field(factory=lambda: (os.getcwd(),))  # noqa: PTH109  sys.path holds strings
+    folders: tuple[str, ...] = field(factory=_here)
     """Where modules of local plugins may lie: the current folder, and the specification's before it."""
 
     def names(self, kind: PluginKind) -> tuple[str, ...]:
