@@ -60,9 +60,12 @@ def _trained(loss: Any) -> list[str]:
     """Return what asks for gradients in a loss: parameters of a module, or of the attributes of any object."""
     if hasattr(loss, "named_parameters"):
         return [name for name, one in loss.named_parameters() if one.requires_grad]
-    held = named_leaves(getattr(loss, "__dict__", {}))
+    held = [(name, one) for name, value in getattr(loss, "__dict__", {}).items() for _, one in named_leaves(value)]
+    # No other object is looked into: one that holds a module of Python would lead everywhere.
     return [
-        name for name, one in held if getattr(one, "requires_grad", None) is True or (one is not loss and _trained(one))
+        name
+        for name, one in held
+        if getattr(one, "requires_grad", None) is True or (hasattr(one, "named_parameters") and _trained(one))
     ]
 
 
@@ -93,7 +96,7 @@ class Loss:
             value: Tensor = self._loss(output, target)
         # Several values would silently be summed, and one without a graph would train nothing.
         trains = torch.is_grad_enabled() and any(one.requires_grad for one in leaves(output))
-        if getattr(value, "ndim", None) != 0 or (trains and not value.requires_grad):
+        if not isinstance(value, torch.Tensor) or value.dim() or (trains and not value.requires_grad):
             raise self._plugin.broken(f"it returns {form(value)}, not a scalar with a graph: the mean over the samples")
         return value
 

@@ -272,6 +272,13 @@ def test_a_loss_with_parameters_that_nothing_trains_is_refused():
     with pytest.raises(SpecError, match="it has parameters of its own, scale, which nothing trains"):
         built(LOSS, Learnt)
 
+    class Holds:
+        def __init__(self):
+            self.parts, self.functional = [Learnt()], nn.functional  # a module of Python is not looked into
+
+    with pytest.raises(SpecError, match="of its own, parts, which nothing trains"):
+        built(LOSS, Holds)
+
 
 @pytest.mark.parametrize(
     ("value", "message"),
