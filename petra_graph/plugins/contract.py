@@ -247,7 +247,7 @@ def _options_class(code: Callable[..., Any], given: int, further: tuple[str, ...
 
 def _in_toml(value: Any) -> bool:
     if isinstance(value, list | tuple):
-        return all(map(_in_toml, value))
+        return all(one is not None and _in_toml(one) for one in value)
     if isinstance(value, Mapping):
         return all(isinstance(key, str) and _in_toml(item) for key, item in value.items())
     return value is None or isinstance(value, FilePath | bool | int | float | str) or attrs.has(type(value))
