@@ -149,7 +149,7 @@ class Fingerprint:
     samples: Tree
     data: str
     outputs: Sequence[float] | None
-    loss: float | None
+    loss: float | None = None
     bound: float
 
     @classmethod
@@ -201,7 +201,7 @@ class Fingerprint:
         try:
             return cls(**torch.load(path, weights_only=True)) if path.exists() else None
         except Exception:  # noqa: BLE001  whatever a damaged pickle leads torch to; its own text advises to run the file's code
-            raise damaged(path, ValueError("torch cannot read it")) from None
+            raise damaged(path, ValueError("it holds no fingerprint")) from None
 
 
 def outputs_of(
