@@ -107,6 +107,13 @@ BROKEN = {
     "a schedule of another method": [SPEC, "method.name=backprop", "method.schedule=1f1b"],
     "depths of a method without delay": [SPEC, "method.name=backprop", "method.schedule=[2, 1, 1]"],
     "global norm of an asynchronous method": [SPEC + '\n[optimizer.clip]\nlimit = 1.0\nscope = "global"\n'],
+    "what would keep parameters of then": [
+        SPEC,
+        "method={ name = 'paci' }",
+        "checkpoint.every='5 updates'",
+        "precision.compute='bfloat16'",
+        "run.compile=true",
+    ],
     "keeping what is not there": [SPEC, "method.keep={ midle = 'input', head = 'graph', stem = 'nothing' }"],
     "stages of other nodes": [SPEC, "partition.stages=[['stem'], ['head', 'midle']]"],
     "more stages than nodes": [SPEC + "[partition]\nstages = 4\n"],
