@@ -243,6 +243,18 @@ def test_a_hook_of_a_parameter_runs_once_and_may_change_the_gradient():
         torch.testing.assert_close(one.grad, 3 * other.grad, rtol=1e-11, atol=1e-11)
 
 
+def test_parameters_may_be_given_from_outside():
+    """As meta-learning and ensembles do it."""
+    made, found = sequence(dropout=0.0).eval(), []
+    given = {name: (value * 1.1).detach().requires_grad_() for name, value in made.named_parameters()}
+    for keep in (0, len(made)):
+        made.keep_graphs = keep
+        scaled = {name: value * 1.0 for name, value in given.items()}
+        output = torch.func.functional_call(made, scaled, (inputs(),))
+        found.append(torch.autograd.grad(output.sum(), list(given.values())))
+    close(*found, 1e-11)
+
+
 # --- types and compilers ---------------------------------------------------------------------------------------------
 
 
@@ -290,3 +302,26 @@ def test_streams_in_half_precision_are_reconstructed_in_float32():
     output, found, _ = gradients(made, x)
     assert output.dtype == torch.bfloat16
     close(found, gradients(made, x, keep_graphs=len(made))[1], 1e-2)
+
+
+def test_a_program_may_be_recorded():
+    made, x = sequence(dropout=0.0).eval(), inputs().detach()
+    torch.testing.assert_close(torch.export.export(made, (x,)).module()(x), made(x))
+
+
+def test_compiled_functions_run_compiled_and_a_compiler_around_leaves_the_reversal_alone():
+    runs = []
+
+    def backend(graph, _):
+        return lambda *arguments: (runs.append(torch.is_grad_enabled()), graph(*arguments))[1]
+
+    made = reversible([nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.Tanh()) for _ in range(2)]).double()
+    expected, around = gradients(made, inputs())[1], torch.compile(copy.deepcopy(made), backend=backend)
+    torch._dynamo.reset()
+    close(gradients(around, inputs())[1], expected, 1e-11)
+    runs.clear()
+    for block in made:
+        block.function.compile(backend=backend)
+    close(gradients(made, inputs())[1], expected, 1e-11)
+    assert runs == [False, False, True, True]
+    torch._dynamo.reset()
