@@ -264,6 +264,8 @@ def keys_to_set(spec: Spec, variant: Spec) -> list[str]:
         before, after = (getattr(getattr(one, table), key) for one in (spec, variant))
         if before != after:
             found.append(f"{table}.{key} = {shown(after)}" if after is not None else f"no {table}.{key}")
+    if variant.optimizer.clip != spec.optimizer.clip:
+        found.append('optimizer.clip.scope = "stage"')
     return found
 
 

@@ -9,7 +9,14 @@ import pytest
 from petra_graph.compiler.plan import Figures
 from petra_graph.errors import SpecError
 from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.compare_plans import advised, compare_methods, compare_specs, other_uses, recommended
+from petra_graph.planning.compare_plans import (
+    advised,
+    compare_methods,
+    compare_specs,
+    keys_to_set,
+    other_uses,
+    recommended,
+)
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.program.method import METHODS
 from petra_graph.report.plan_text import plan_text
@@ -202,3 +209,10 @@ def test_an_update_averages_the_same_samples(checked, accumulation, batch, found
     assert {samples(one) for one in variants} <= {samples(given)}
     assert {one.partition.replicas: (one.method.accumulation, one.data.batch) for one in variants} == found
     assert all(one.partition.devices * one.partition.replicas == 4 for one in variants)
+
+
+def test_a_method_that_cannot_clip_over_all_stages_is_said_to_clip_by_stage(checked):
+    given = checked("partition.devices=4", "method.name=backprop", "optimizer.clip={limit=1.0, scope='global'}")
+    said = [keys_to_set(given, one) for one in other_uses(given) if one.method.name == "petra"]
+    assert said
+    assert all('optimizer.clip.scope = "stage"' in keys for keys in said)
