@@ -188,6 +188,13 @@ def run_record(directory: Path, run: RecordedRun | None, **more: Any) -> dict[st
     }
 
 
+def run_records(runs: Sequence[RecordedRun]) -> list[dict[str, Any]]:
+    """Return the records of runs, with the keys in which they differ."""
+    rows = find_differences([run.resolved for run in runs], ["run.directory"])
+    differs = [{key: row[at] for key, row in rows.items()} for at in range(len(runs))]
+    return [run_record(run.directory, run, differs=own) for run, own in zip(runs, differs, strict=True)]
+
+
 def run_row(record: Mapping[str, Any]) -> dict[str, str]:
     """Return what `run_record` has returned as the row of a table, by its heads."""
     best, differs, checkpoints = record["best"], record["differs"], len(record["checkpoints"])
@@ -220,9 +227,5 @@ def list_runs(folder: Path) -> list[dict[str, Any]]:
             status, problem = ("running", None) if busy else ("damaged", str(error).partition("\n")[0])
             found.append(run_record(directory, None, status=status, problem=problem))
     for alike in by_name.values():
-        rows = find_differences([run.resolved for run in alike], ["run.directory"])
-        for at, run in enumerate(alike):
-            differs = {key: row[at] for key, row in rows.items()}
-            found.append(run_record(run.directory, run, differs=differs))
-
+        found += run_records(alike)
     return sorted(found, key=lambda one: (-datetime.fromisoformat(one["began"]).timestamp(), one["run"]))

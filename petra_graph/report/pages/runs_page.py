@@ -15,7 +15,7 @@ from petra_graph.record.recorded_run import RecordedRun, find_run, read_run, run
 from petra_graph.record.run_directory import PLAN, write_output
 from petra_graph.report.pages.page import LONGEST_NAME, Section, drawn, render_page
 from petra_graph.report.planned_and_measured import compare_with_plan, compared_tables
-from petra_graph.report.run_groups import RunGroup, group_columns, group_runs, judged_by, run_record, run_row
+from petra_graph.report.run_groups import RunGroup, group_columns, group_runs, judged_by, run_records, run_row
 from petra_graph.report.tables import name_column
 from petra_graph.units import bounded, one_line, percent, plural
 
@@ -50,15 +50,17 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
         raise SpecError(f"there is no run in {', '.join(names)}")
     path = output or (found[0].directory / FILE if len(found) == 1 else Path(FILE))
     write_output(path, runs_page(found))
-    return {"output": str(path), "runs": [run_record(run.directory, run) for run in found]}
+    return {"output": str(path), "runs": run_records(found)}
 
 
 def runs_page(runs: Sequence[RecordedRun]) -> str:
     """Write runs as a page. Raises SpecError: what draws is not installed."""
     groups, names = group_runs(runs), ", ".join(dict.fromkeys(run.name for run in runs))
     few = f" Only the {_MOST_CURVES} best of {len(groups)} groups." if len(groups) > _MOST_CURVES else ""
-    rows = [{"group": group.name} | run_row(run_record(run.directory, run)) for group in groups for run in group.runs]
-    listed_runs = [name_column(head, [row[head] for row in rows]) for head in rows[0]]
+    named = [(group.name, run) for group in groups for run in group.runs]
+    records = run_records([run for _, run in named])
+    rows = [{"group": name} | run_row(record) for (name, _), record in zip(named, records, strict=True)]
+    listed_runs = [name_column(head, [row[head] for row in rows], 200) for head in rows[0]]
     sections = [
         Section(name="groups", note=f"{judged_by(groups)} {_SPREAD}", tables=[("", group_columns(groups))]),
         Section(name="curves", note=_BAND + few, pictures=curves(groups[:_MOST_CURVES])),
