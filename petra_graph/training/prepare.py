@@ -268,7 +268,9 @@ def _split_problems(checked: CheckedSpec) -> Iterator[Problem]:
     for path, metric in [*named, (("checkpoint", "best"), checked.spec.checkpoint.best)]:
         if str(metric).startswith("validation/" if evaluated == "test" else "test/"):
             message = f"{path[-1]} = {shown(metric)}, and the evaluations after epochs read the {evaluated} data"
-            yield Problem(message=message, hint="as data.validation says", path=path)
+            yield Problem(
+                message=message, hint=f"name one of the {evaluated} data, or change data.validation", path=path
+            )
 
 
 def executors(

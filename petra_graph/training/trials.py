@@ -23,6 +23,7 @@ from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.nodes import initial_blocks, tie
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.network import MeasuredNetwork
+from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.generators import fork_generators, seed_generators
 from petra_graph.plugins.tensor_trees import Tree, forms, inputs_of, leaves, mapped
@@ -87,7 +88,9 @@ def try_parts(network: MeasuredNetwork, data: OpenedData) -> None:
     if any(node.plugin and node.plugin.code.drawn_as for node in network.graph.nodes.values()):
         split = data.by_index
         rows = np.arange(min(MOST_SAMPLES, len(split) - len(split) % 2))
-        compare_parts(network, data.facts, split.fetch(rows, seed=network.spec.run.seed, epoch=0)[0])
+        samples, _ = split.fetch(rows, seed=network.spec.run.seed, epoch=0)
+        with author_code("the network, tried on its first samples", error=SpecError):
+            compare_parts(network, data.facts, samples)
 
 
 @uncompiled()
