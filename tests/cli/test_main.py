@@ -104,6 +104,13 @@ def test_an_output_whose_reader_has_closed_the_pipe_is_no_error():
     assert subprocess.run(closed, capture_output=True, text=True, check=True).stderr == ""
 
 
+def test_a_folder_that_has_been_removed_is_no_error(here):
+    """Runs elsewhere can still be listed from it."""
+    command = f"mkdir {here}/runs {here}/gone; cd {here}/gone; rmdir {here}/gone; {sys.executable} -P -m petra_graph runs {here}/runs"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 CODE = """\
 import sys
 from petra_graph.cli.main import main
