@@ -61,6 +61,17 @@ def test_mixup_is_torchvisions_on_whole_numbers(opened):
     assert torch.allclose(shares.sum(1), torch.ones(len(ALL)))
 
 
+def test_a_mix_follows_from_seed_epoch_and_samples(opened):
+    train = opened(mix=({"name": "MixUp"}, {"name": "CutMix"})).train
+    images, targets = train.fetch(ALL, seed=0, epoch=0)
+    cases = [(0, 0, ALL), (0, 0, ALL), (1, 0, ALL), (0, 1, ALL), (0, 0, ALL[::-1])]
+    first, again, *others = [
+        train.mix(images, targets, indices, seed=seed, epoch=epoch)[0] for seed, epoch, indices in cases
+    ]
+    assert torch.equal(first, again)
+    assert not any(torch.equal(first, other) for other in others)
+
+
 WRONG = {
     "a name": ("augment", {"name": "RandAugmnt"}, '"RandAugmnt" is no transform .*RandAugment'),
     "no name": ("augment", {"num_ops": 2}, "is no transform"),
