@@ -109,7 +109,7 @@ def plan(
     profile: Annotated[str | None, Option("Times from `petra-graph profile`.", "FILE")] = None,
     compare: Annotated[bool, Option("List all methods on this network and these devices.")] = False,
     expand: Annotated[bool, Option("Write the spec with its architecture as nodes, and stop.")] = False,
-    form: Annotated[Literal["text", "html", "trace", "json"], Option("Default: text.", names=("--format",))] = "text",
+    form: Annotated[Literal["text", "html", "trace", "json"], Option("What to write.", names=("--format",))] = "text",
     verbose: Annotated[bool, Option("Show every table and what was assumed.")] = False,
     output: Annotated[Path | None, Option("Write to a file instead of stdout.")] = None,
     as_json: Json = False,
