@@ -86,6 +86,8 @@ def is_locked(directory: Path) -> bool:
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Have `write` fill a temporary file, and put it in place of `path` in one step; if the disk refuses, raise RunFailed."""
+    if path.exists() and not (path.is_file() or path.is_dir()):  # root would put the file over /dev/null
+        raise RunFailed(f"cannot write {path}: it is a device or a pipe")
     temporary = path.with_name(f".{path.name}.partial")
     try:
         temporary.touch()  # with the permissions that the user's umask gives; safetensors writes others
