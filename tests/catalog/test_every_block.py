@@ -1,10 +1,14 @@
-"""Every first-party block keeps every promise that is checked."""
+"""Every first-party block keeps every promise that is checked; convolutions in direct calls have the bits of `nn.Sequential`."""
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
+from torch import nn
 
+from petra_graph.blocks import frozen_statistics
 from petra_graph.catalog.blocks import (
     Add,
     Additive,
@@ -18,6 +22,8 @@ from petra_graph.catalog.blocks import (
     RevBasic,
     RevBottleneck,
     RevMlp,
+    conv_norm,
+    conv_norm_relu,
 )
 from petra_graph.testing import Trial
 from petra_graph.testing.block_checks import Harness
@@ -75,3 +81,58 @@ def test_add_pairs_streams_in_the_order_of_the_inputs():
     a, b = harness.block(*streams)
     assert torch.equal(a, streams[0] + streams[2] + streams[4])
     assert torch.equal(b, streams[1] + streams[3] + streams[5])
+
+
+# --- convolution, normalisation and ReLU in direct calls ---
+
+
+@pytest.mark.parametrize("made", [conv_norm, conv_norm_relu])
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("training", [True, False])
+def test_bits_are_those_of_a_sequence_of_modules(made, frozen, training):
+    torch.manual_seed(0)
+    own = made(4, 6, kernel=3, stride=2).train(training)
+    plain = nn.Sequential(*copy.deepcopy(list(own))).train(training)
+    x = torch.randn(3, 4, 8, 8).contiguous(memory_format=torch.channels_last)
+    found = []
+    for module in (own, plain):
+        read = x.clone().requires_grad_()
+        for _ in range(2):
+            if frozen:
+                with frozen_statistics(module):
+                    y = module(read)
+            else:
+                y = module(read)
+        y.square().sum().backward()
+        found.append([y, read.grad, *(one.grad for one in module.parameters()), *module.buffers()])
+    assert list(own.state_dict()) == list(plain.state_dict())
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_a_layer_with_a_hook_is_called_as_a_module():
+    module, seen = conv_norm_relu(2, 2, kernel=1), []
+    module[1].register_forward_hook(lambda *_: seen.append(1))
+    module(torch.randn(2, 2, 3, 3))
+    assert seen == [1]
+
+
+CHANGES = {
+    "another convolution": lambda made: made.__setitem__(0, nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular")),
+    "another activation": lambda made: made.__setitem__(2, nn.GELU()),
+    "one more layer": lambda made: made.append(nn.Tanh()),
+    "no normalisation": lambda made: made.__delitem__(1),
+    "mean of all batches": lambda made: setattr(made[1], "momentum", None),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_layers_that_are_replaced_or_added_are_called(change):
+    module = conv_norm_relu(2, 3, kernel=1)
+    change(module)
+    x = torch.randn(2, 2, 4, 4)
+    assert torch.equal(module(x), nn.Sequential(*copy.deepcopy(list(module)))(x))
+
+
+def test_a_tracer_sees_modules():
+    module, x = conv_norm_relu(2, 3, kernel=1), torch.randn(2, 2, 4, 4)
+    assert torch.equal(torch.fx.symbolic_trace(module)(x), module(x))
