@@ -1,6 +1,6 @@
 # Two commands: `make quickstart` and `make test`. Both install into .venv first. `make quick` is the short test.
 PYTHON ?= python3
-TEST_PROCESSES ?= 3
+TEST_PROCESSES ?= 4
 # What an empty .venv is given, as in `TORCH="torch==2.8.* torchvision==0.23.*" make test`; `make clean` empties it.
 TORCH ?= torch torchvision
 # The distributions of plugins/ that the README's commands use; the others there are examples of packages of one's own.
