@@ -263,7 +263,7 @@ class Trainer:
             meters.add(result)
             done = position.micro_batches + 1 - first
             logged = done % every == 0
-            # To read a result, the host waits for the GPU. So it reads only where somebody wants the means.
+            # To read a result, the host waits for the GPU. So it reads only where the means are asked for.
             if logged or done % interval == 0 or done == length:
                 loss = self.read_losses()
                 means = meters.means()
