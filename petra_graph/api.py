@@ -262,7 +262,7 @@ class Run:
 
 
 def open_run(run: Run | str | Path) -> Run:
-    """Return a run: by the name that `petra-graph runs` prints, by its directory, or the latest one as "latest". Raises SpecError: there is none."""
+    """Return a run: by the name that `petra-graph runs` prints, by its directory, or the latest one as "latest". Raises SpecError if no run has that name."""
     return run if isinstance(run, Run) else Run(find_run(str(run)))
 
 

@@ -116,7 +116,7 @@ class Registry:
     def resolve(self, kind: PluginKind, name: str) -> Plugin:
         """Return the plugin of that name, or "module:attribute", loaded.
 
-        SpecError: there is none. PluginError: two distributions have it, or it cannot be loaded, or breaks the contract of its kind.
+        SpecError: no plugin has that name. PluginError: two distributions have it, or it cannot be loaded, or breaks the contract of its kind.
         """
         from petra_graph.plugins.contract import plugin_of
 

@@ -153,7 +153,7 @@ _STAMP = re.compile(r"(\d{8}T\d{6}Z)-.+")
 
 
 def find_run(name: str, parent: Path = Path(RUNS)) -> Path:
-    """Return a run's directory: the one that is named, here or in `parent`, or "latest": the latest one in `parent`; SpecError: there is none."""
+    """Return a run's directory: the one that is named, here or in `parent`, or "latest": the latest one in `parent`. Raises SpecError if it does not exist."""
     if name == LATEST:
         if not (found := [path for path in parent.glob("*") if path.is_dir() and is_run(path)]):
             raise SpecError(f"there is no run in {parent}", "give the directory of a run")
