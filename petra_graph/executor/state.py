@@ -120,7 +120,7 @@ def capture(executor: StageExecutor) -> SavedTensors:
     for name, parameter in _parameters(executor.modules):
         if parameter.grad is not None:
             saved.put(f"gradients/{name}", parameter.grad)
-    _capture_optimizer(saved, updater, dict(_parameters(executor.modules)))
+    capture_optimizer(saved, updater, dict(_parameters(executor.modules)))
     for parameter, weights in evaluated_weights(updater):
         for name, own in _parameters(executor.modules):  # nodes of a stage may share one
             if own is parameter:
@@ -168,7 +168,7 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
         if own := {name: tensor for name, tensor in kept.items() if name.partition("/")[0] in executor.modules}:
             with noted(f'callback "{callback}"'):
                 companion.restore(own)
-    _restore_optimizer(saved, executor.updater, dict(_parameters(executor.modules)), device)
+    restore_optimizer(saved, executor.updater, dict(_parameters(executor.modules)), device)
 
 
 def _capture_in_flight(saved: SavedTensors, executor: StageExecutor) -> None:
@@ -204,7 +204,7 @@ def _restore_in_flight(executor: StageExecutor, saved: SavedTensors, device: tor
             runner.put_back(micro_batch, saved.get_all(f"inputs/{node}/{micro_batch}", device))
 
 
-def _capture_optimizer(saved: SavedTensors, updater: Updater, named: Mapping[str, nn.Parameter]) -> None:
+def capture_optimizer(saved: SavedTensors, updater: Updater, named: Mapping[str, nn.Parameter]) -> None:
     """Copy what an optimizer holds.
 
     Raises:
@@ -236,7 +236,7 @@ def _capture_optimizer(saved: SavedTensors, updater: Updater, named: Mapping[str
         saved.facts["groups"].append(changed)
 
 
-def _restore_optimizer(
+def restore_optimizer(
     saved: SavedTensors, updater: Updater, named: Mapping[str, nn.Parameter], device: torch.device
 ) -> None:
     """Give the parameters that the optimizer steps the state that it had of them, which may come from several stages."""

@@ -107,33 +107,25 @@ class Harness:
         draws = [self.trial.draw] * len(shapes) if callable(self.trial.draw) else self.trial.draw
         return self.numerics.canonicalize([draw(shape, generator) for draw, shape in zip(draws, shapes, strict=True)])
 
-    def peek(self, m: int, inputs: Streams) -> Streams:
-        """Return the outputs of a training micro-batch, without a graph; the block's state stays as it is."""
-        return self.runner.run_without_graph(m, inputs)
-
-    def back(self, m: int, inputs: Streams, outputs: Streams) -> RoundTrip:
-        """Bring a micro-batch back after its forward; gradients of parameters add up."""
-        drawn = torch.Generator().manual_seed(random_key("gradient", m))
-        gradients = tuple(torch.randn(y.shape, generator=drawn, dtype=torch.float64).to(y.dtype) for y in outputs)
-        before = [one.clone() for one in (*outputs, *gradients)]
-        back = self.runner.backward(m, outputs if isinstance(self.block, Reversible) else None, gradients)
-        found = "backward changes its outputs or their gradients in place: others hold the same tensors"
-        expect(equal((*outputs, *gradients), before), found)
-        return RoundTrip(m, inputs, outputs, gradients, back)
-
     def train(self) -> Iterator[RoundTrip]:
-        """Run micro-batches as a stage of this depth does."""
-        inputs = [self.inputs(m) for m in range(MICRO_BATCHES)]
-        outputs = [self.runner.forward(m, streams) for m, streams in enumerate(inputs)]
-        for m in range(MICRO_BATCHES):
-            yield self.back(m, inputs[m], outputs[m])
+        """Run micro-batches forward and back as a stage of this depth does; gradients of parameters add up."""
+        read = [self.inputs(m) for m in range(MICRO_BATCHES)]
+        returned = [self.runner.forward(m, streams) for m, streams in enumerate(read)]
+        for m, (inputs, outputs) in enumerate(zip(read, returned, strict=True)):
+            drawn = torch.Generator().manual_seed(random_key("gradient", m))
+            gradients = tuple(normal(y.shape, drawn).to(y.dtype) for y in outputs)
+            before = [one.clone() for one in (*outputs, *gradients)]
+            back = self.runner.backward(m, outputs if isinstance(self.block, Reversible) else None, gradients)
+            found = "backward changes its outputs or their gradients in place: others hold the same tensors"
+            expect(equal((*outputs, *gradients), before), found)
+            yield RoundTrip(m, inputs, outputs, gradients, back)
 
     def plain(self, trip: RoundTrip) -> tuple[Streams, Streams]:
         """Return the outputs and the inputs' gradients under plain autograd; parameters' gradients add up in `grad`."""
         own = tuple(map(leaf, trip.inputs))
         with self.numerics.node(NODE, trip.m):
             outputs = self.block(*own)
-        return tuple(one.detach() for one in outputs), backpropagate(outputs, trip.gradients, own)
+        return outputs, backpropagate(outputs, trip.gradients, own)
 
     def alone(self, inputs: Streams, m: int = 0) -> tuple[Any, Tensor]:
         """Return what a training forward without a graph makes of a micro-batch, and the state of torch's generator behind it."""
@@ -144,10 +136,6 @@ class Harness:
         """Return a copy of all parameters and buffers."""
         both = (*self.block.named_parameters(), *self.block.named_buffers())
         return {name: one.detach().clone() for name, one in both}
-
-    def parameter_gradients(self) -> list[Tensor]:
-        trained = (one for one in self.block.parameters() if one.requires_grad)
-        return [torch.zeros_like(one) if one.grad is None else one.grad.to_dense() for one in trained]
 
 
 # --- the checks ---------------------------------------------------------------------------------------------------------
@@ -195,8 +183,12 @@ def check_gradients(trial: Trial) -> None:
         pairs = [pair for pair in zip(trip.back.gradients, gradients, strict=True) if pair[1].numel()]
         found, expected = [one for one, _ in pairs], [one for _, one in pairs]
         expect_close("the gradient of the input is not plain autograd's", found, expected, dtype, allowed)
+    trained = [[one for one in of.block.parameters() if one.requires_grad] for of in (harness, plain)]
+    found, expected = (
+        [torch.zeros_like(one) if one.grad is None else one.grad.to_dense() for one in own] for own in trained
+    )
     message = "the gradient of the parameters, over some micro-batches, is not plain autograd's"
-    expect_close(message, harness.parameter_gradients(), plain.parameter_gradients(), dtype, allowed)
+    expect_close(message, found, expected, dtype, allowed)
 
 
 def check_randomness(trial: Trial) -> None:
@@ -208,9 +200,11 @@ def check_randomness(trial: Trial) -> None:
             harness.alone(inputs)
         expect(not drew, "random numbers were drawn, or micro_batch() was asked, though a class says `draws = False`")
     with expect_still_generators("draw with torch functions: training moved"):
-        same = equal(harness.peek(0, inputs), harness.peek(0, inputs))
-        expect(same, "the same micro-batch drew other numbers: draw with torch's own generator, as dropout does")
-        harness.back(0, inputs, harness.runner.forward(0, inputs))
+        outputs = [harness.runner.run_without_graph(0, inputs) for _ in range(2)]
+        expect(
+            equal(*outputs), "the same micro-batch drew other numbers: draw with torch's own generator, as dropout does"
+        )
+        list(harness.train())
     # Outputs would not tell: dropout of a small rate often has the same mask twice.
     left = [harness.alone(inputs, m)[1] for m in range(2)]
     expect(not draws or not torch.equal(*left), "it seeds torch's generator: all micro-batches draw the same")
@@ -220,9 +214,8 @@ def check_statistics(trial: Trial) -> None:
     """Forward and backward together update running statistics once."""
     harness, plain = Harness(trial), Harness(trial)
     remedy = "keep them in a submodule with `track_running_stats`, and update them only where that is true"
-    for m in range(MICRO_BATCHES):
-        inputs = harness.inputs(m)
-        plain.plain(harness.back(m, inputs, harness.runner.forward(m, inputs)))
+    for trip in harness.train():
+        plain.plain(trip)
         once = plain.state()
         for name, one in harness.state().items():
             message = f"{name} is not as after one training forward of plain torch: {remedy}"
@@ -252,8 +245,8 @@ def check_state_dictionary(trial: Trial) -> None:
     for mode in ("training", "evaluation"):
         for one in (trained, other):
             one.block.train(mode == "training")
-        same = equal(*(one.peek(MICRO_BATCHES, inputs) for one in (trained, other)))
-        expect(same, f"a block that has loaded it gives other outputs in {mode}: {remedy}")
+        outputs = [one.runner.run_without_graph(MICRO_BATCHES, inputs) for one in (trained, other)]
+        expect(equal(*outputs), f"a block that has loaded it gives other outputs in {mode}: {remedy}")
 
 
 # fmt: off

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
@@ -16,10 +15,12 @@ from torch.utils._pytree import tree_leaves
 
 from petra_graph.blocks.block_kinds import ParameterGroups
 from petra_graph.errors import SpecError
+from petra_graph.executor.state import SavedTensors, capture_optimizer, restore_groups, restore_optimizer
+from petra_graph.executor.update import Updater
 from petra_graph.plugins.generators import seeded
 from petra_graph.plugins.kinds import DATA_SET, LOSS, OPTIMIZER
 from petra_graph.plugins.loss_and_metric import Loss, mean_loss, target_weight
-from petra_graph.plugins.optimizer import rate_ratios, set_rates
+from petra_graph.plugins.optimizer import rate_ratios
 from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
 from petra_graph.testing.promises import AnyTrial, NotTried, equal, expect, expect_close, expect_still_generators
@@ -34,54 +35,45 @@ class OptimizerTrial(AnyTrial):
     kind = OPTIMIZER
 
 
-def _stored(values: Any) -> Any:
-    """Return values as they come back from a checkpoint: tensors are copied, everything else goes through JSON."""
-    if isinstance(values, Mapping) and any(isinstance(one, Tensor) for one in values.values()):
-        return {key: _stored(one) for key, one in values.items()}
-    return values.detach().clone() if isinstance(values, Tensor) else json.loads(json.dumps(values))
-
-
 class _Trained:
-    """An optimizer and its parameters; those of another one, at a checkpoint that is made now."""
+    """An optimizer of a few parameters in the updater of a stage."""
 
-    def __init__(self, trial: AnyTrial, of: _Trained | None = None) -> None:
+    def __init__(self, trial: AnyTrial) -> None:
         draw = torch.Generator().manual_seed(trial.seed)
         shapes = ((4, 3), (2, 3, 3, 3), (4,), (2,))
-        self.parameters = [nn.Parameter(torch.randn(shape, generator=draw)) for shape in shapes]
-        self.rate = float(trial.plugin.options.lr)
-        groups = ParameterGroups(decayed=self.parameters[:2], undecayed=self.parameters[2:])
-        self.optimizer: torch.optim.Optimizer = trial.plugin.build(groups, stage=DELAYED)
-        self.ratios = rate_ratios(self.optimizer, self.rate)
-        if of is None:
-            return
-        for one, own in zip(of.parameters, self.parameters, strict=True):
-            own.data.copy_(one)
-            if one in of.optimizer.state:
-                self.optimizer.state[own] = _stored(of.optimizer.state[one])
-        for group, kept in zip(self.optimizer.param_groups, of.optimizer.param_groups, strict=True):
-            group.update(_stored({key: value for key, value in kept.items() if key != "params"}))
+        self.named = {str(shape): nn.Parameter(torch.randn(shape, generator=draw)) for shape in shapes}
+        parameters, rate = list(self.named.values()), float(trial.plugin.options.lr)
+        optimizer = trial.plugin.build(ParameterGroups(decayed=parameters[:2], undecayed=parameters[2:]), stage=DELAYED)
+        ratios = rate_ratios(optimizer, rate)
+        self.updater = Updater(parameters, optimizer, lambda _: rate or 0.01, None, ratios=ratios, stage=DELAYED)
 
-    def step(self, number: int) -> None:
-        drawn = torch.Generator().manual_seed(number)
-        for one in self.parameters:
+    def step(self) -> None:
+        drawn = torch.Generator().manual_seed(self.updater.updates)
+        for one in self.updater.parameters:
             one.grad = torch.randn(one.shape, generator=drawn)
-        set_rates(self.optimizer, self.rate or 0.01, self.ratios, DELAYED.staleness_of_update(number))
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.updater.accumulated(self.updater.updates)
+        self.updater.step()
 
 
 def check_checkpoint(trial: OptimizerTrial) -> None:
     """A checkpoint, the `state` of each parameter and the values of groups, continues the run to the bit, whenever it is cut."""
     whole, cuts = _Trained(trial), list[_Trained]()
-    for number in range(_STEPS):
-        cuts.append(_Trained(trial, whole))
-        whole.step(number)
+    for cut in range(_STEPS):
+        saved, resumed = SavedTensors(), _Trained(trial)
+        capture_optimizer(saved, whole.updater, whole.named)
+        restore_optimizer(saved, resumed.updater, resumed.named, torch.device("cpu"))
+        restore_groups(resumed.updater, saved.facts["groups"])
+        resumed.updater.updates = cut
+        for name, parameter in resumed.named.items():
+            parameter.data.copy_(whole.named[name])
+        cuts.append(resumed)
+        whole.step()
     for cut, resumed in enumerate(cuts):
-        for number in range(cut, _STEPS):
-            resumed.step(number)
+        for _ in range(cut, _STEPS):
+            resumed.step()
         remedy = "keep what steers the steps in self.state[parameter]"
         found = f"a run that is resumed before step {cut + 1} comes to other parameters: {remedy}"
-        expect(equal(whole.parameters, resumed.parameters), found)
+        expect(equal(whole.updater.parameters, resumed.updater.parameters), found)
 
 
 @frozen(kw_only=True)
@@ -132,23 +124,21 @@ def check_samples(trial: DataSetTrial) -> None:
         data = trial.plugin.build()
     except SpecError as error:
         raise NotTried(str(error)) from error
+
+    def fetched(split: Any, rows: np.ndarray, *, epoch: int = 3, state: int = 1) -> list[Tensor]:
+        with seeded(state), expect_still_generators("fetch moves"):
+            return [one.clone() for one in tree_leaves(split.fetch(rows, seed=trial.seed, epoch=epoch))]
+
     for name in ("train", "test"):
         split = getattr(data, name)
-
-        def fetched(some: np.ndarray, epoch: int, state: int, split: Any = split) -> list[Tensor]:
-            with seeded(state):
-                return [one.clone() for one in tree_leaves(split.fetch(some, seed=trial.seed, epoch=epoch))]
-
         if hasattr(split, "in_epochs"):
-            begun = [fetched(np.arange(16), 0, 1, split.in_epochs(16)) for _ in range(2)]
+            begun = [fetched(split.in_epochs(16), np.arange(16), epoch=0) for _ in range(2)]
             expect(equal(*begun), f"samples of `{name}` are others when the stream is iterated again")
             continue
         rows = np.random.default_rng(trial.seed).permutation(len(split))[:6]
-        with expect_still_generators("fetch moves"):
-            first = [one.clone() for one in tree_leaves(split.fetch(rows, seed=trial.seed, epoch=3))]
-            split.fetch(rows, seed=trial.seed, epoch=4)
-        # At a second call, one by one, in another order, with generators elsewhere.
-        single = [fetched(rows[at : at + 1], 3, 2) for at in reversed(range(len(rows)))]
+        first, _ = fetched(split, rows), fetched(split, rows, epoch=4)
+        # At another call, one by one, in another order, with generators elsewhere.
+        single = [fetched(split, rows[at : at + 1], state=2) for at in reversed(range(len(rows)))]
         again = [torch.cat(parts[::-1]) for parts in zip(*single, strict=True)]
         remedy = "draw with np.random.default_rng([seed, epoch, index])"
         expect(equal(first, again), f"samples of `{name}` are others at another call, alone: {remedy}")
