@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
 from math import prod
 from typing import Annotated, Any, Literal, cast
 
@@ -18,6 +18,8 @@ Features = Annotated[int, "features of each output stream", AtLeast(1)]
 Hidden = Annotated[int, "channels of the 3x3 convolution", AtLeast(1)]
 Stride = Annotated[int, "stride of the first 3x3 convolution, pixels", AtLeast(1)]
 Dropout = Annotated[float, "probability of dropping an element of F", AtLeast(0), LessThan(1)]
+Outputs = Annotated[int, "outputs: the number of classes", AtLeast(1)]
+PerInput = Annotated[int, "of each input and of the output", AtLeast(1)]
 Split = Annotated[Literal[1, 2], "output streams: 2 for reversible networks, 1 for others"]
 Arguments = Annotated[Mapping[str, Any], "arguments that it is called with, by name"]
 NO_ARGUMENTS: Mapping[str, Any] = {}
@@ -61,13 +63,10 @@ class ConvNorm(nn.Sequential):
         return torch.relu_(x) if relu else x
 
 
-def conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1, relu: bool = False) -> ConvNorm:
+def conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1, relu: bool = True) -> ConvNorm:
     """Return a convolution, padded to keep the size at stride 1, its batch normalisation, and perhaps ReLU."""
     conv = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2)
     return ConvNorm(conv, nn.BatchNorm2d(outputs), *([nn.ReLU(inplace=True)] if relu else []))
-
-
-conv_norm_relu = partial(conv_norm, relu=True)
 
 
 def _dropped(rate: float) -> nn.Module:
@@ -80,8 +79,8 @@ class RevBasic(AdditiveCoupling):
     def __init__(self, inputs: Sequence[Shape], *, dropout: Dropout = 0.0) -> None:
         super().__init__(inputs)
         width = inputs[0][0]
-        self.first = conv_norm_relu(width, width, kernel=3)
-        self.second = conv_norm_relu(width, width, kernel=3)
+        self.first = conv_norm(width, width, kernel=3)
+        self.second = conv_norm(width, width, kernel=3)
         self.dropout = _dropped(dropout)
 
     def residual(self, x: Tensor) -> Tensor:
@@ -94,9 +93,9 @@ class RevBottleneck(AdditiveCoupling):
     def __init__(self, inputs: Sequence[Shape], *, hidden: Hidden, dropout: Dropout = 0.0) -> None:
         super().__init__(inputs)
         width = inputs[0][0]
-        self.reduce = conv_norm_relu(width, hidden, kernel=1)
-        self.spatial = conv_norm_relu(hidden, hidden, kernel=3)
-        self.expand = conv_norm_relu(hidden, width, kernel=1)
+        self.reduce = conv_norm(width, hidden, kernel=1)
+        self.spatial = conv_norm(hidden, hidden, kernel=3)
+        self.expand = conv_norm(hidden, width, kernel=1)
         self.dropout = _dropped(dropout)
 
     def residual(self, x: Tensor) -> Tensor:
@@ -124,19 +123,16 @@ class RevMlp(AdditiveCoupling):
 
 
 class DownBasic(Buffered):
-    """RevNet's downsampling basic block, which changes both streams' shapes.
-
-    The first output is F(x) + BN(conv1x1(t)), the second the first half of F, as in the paper's networks.
-    """
+    """RevNet's downsampling basic block: F(x) + BN(conv1x1(t)), and the first half of F, as in the paper's networks."""
 
     streams = 2
 
     def __init__(self, inputs: Sequence[Shape], *, channels: Channels, stride: Stride = 1) -> None:
         super().__init__(inputs)
         (x_width, *_), (t_width, *_) = inputs
-        self.first = conv_norm_relu(x_width, channels, kernel=3, stride=stride)
-        self.second = conv_norm_relu(channels, channels, kernel=3)
-        self.shortcut = conv_norm(t_width, channels, kernel=1, stride=stride)
+        self.first = conv_norm(x_width, channels, kernel=3, stride=stride)
+        self.second = conv_norm(channels, channels, kernel=3)
+        self.shortcut = conv_norm(t_width, channels, kernel=1, stride=stride, relu=False)
 
     def forward(self, x: Tensor, t: Tensor) -> Streams:  # type: ignore[override]
         half = self.first(x)
@@ -144,21 +140,18 @@ class DownBasic(Buffered):
 
 
 class DownBottleneck(Buffered):
-    """RevNet's downsampling bottleneck block, which changes both streams' shapes.
-
-    The first output is F(x) + BN(conv1x1(t)), the second BN(conv1x1(x)), as in the paper's networks.
-    """
+    """RevNet's downsampling bottleneck block: F(x) + BN(conv1x1(t)), and BN(conv1x1(x)), as in the paper's networks."""
 
     streams = 2
 
     def __init__(self, inputs: Sequence[Shape], *, channels: Channels, hidden: Hidden, stride: Stride = 1) -> None:
         super().__init__(inputs)
         (x_width, *_), (t_width, *_) = inputs
-        self.reduce = conv_norm_relu(x_width, hidden, kernel=1)
-        self.spatial = conv_norm_relu(hidden, hidden, kernel=3, stride=stride)
-        self.expand = conv_norm_relu(hidden, channels, kernel=1)
-        self.shortcut_t = conv_norm(t_width, channels, kernel=1, stride=stride)
-        self.shortcut_x = conv_norm(x_width, channels, kernel=1, stride=stride)
+        self.reduce = conv_norm(x_width, hidden, kernel=1)
+        self.spatial = conv_norm(hidden, hidden, kernel=3, stride=stride)
+        self.expand = conv_norm(hidden, channels, kernel=1)
+        self.shortcut_t = conv_norm(t_width, channels, kernel=1, stride=stride, relu=False)
+        self.shortcut_x = conv_norm(x_width, channels, kernel=1, stride=stride, relu=False)
 
     def forward(self, x: Tensor, t: Tensor) -> Streams:  # type: ignore[override]
         return self.expand(self.spatial(self.reduce(x))) + self.shortcut_t(t), self.shortcut_x(x)
@@ -166,7 +159,7 @@ class DownBottleneck(Buffered):
 
 def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
     same = inputs == outputs and stride == 1
-    return nn.Identity() if same else conv_norm(inputs, outputs, kernel=1, stride=stride)
+    return nn.Identity() if same else conv_norm(inputs, outputs, kernel=1, stride=stride, relu=False)
 
 
 class ResBasic(Buffered):
@@ -176,8 +169,8 @@ class ResBasic(Buffered):
 
     def __init__(self, inputs: Sequence[Shape], *, channels: Channels, stride: Stride = 1) -> None:
         super().__init__(inputs)
-        self.first = conv_norm_relu(inputs[0][0], channels, kernel=3, stride=stride)
-        self.second = conv_norm(channels, channels, kernel=3)
+        self.first = conv_norm(inputs[0][0], channels, kernel=3, stride=stride)
+        self.second = conv_norm(channels, channels, kernel=3, relu=False)
         self.shortcut = _shortcut(inputs[0][0], channels, stride)
         self.relu = nn.ReLU(inplace=True)
 
@@ -192,9 +185,9 @@ class ResBottleneck(Buffered):
 
     def __init__(self, inputs: Sequence[Shape], *, channels: Channels, hidden: Hidden, stride: Stride = 1) -> None:
         super().__init__(inputs)
-        self.reduce = conv_norm_relu(inputs[0][0], hidden, kernel=1)
-        self.spatial = conv_norm_relu(hidden, hidden, kernel=3, stride=stride)
-        self.expand = conv_norm(hidden, channels, kernel=1)
+        self.reduce = conv_norm(inputs[0][0], hidden, kernel=1)
+        self.spatial = conv_norm(hidden, hidden, kernel=3, stride=stride)
+        self.expand = conv_norm(hidden, channels, kernel=1, relu=False)
         self.shortcut = _shortcut(inputs[0][0], channels, stride)
         self.relu = nn.ReLU(inplace=True)
 
@@ -248,9 +241,7 @@ class LinearStem(Buffered):
 class Add(Buffered):
     """Sum of its inputs, stream by stream: with two streams each, (a, b) and (c, d) become (a + c, b + d)."""
 
-    def __init__(
-        self, inputs: Sequence[Shape], *, streams: Annotated[int, "of each input and of the output", AtLeast(1)] = 2
-    ) -> None:
+    def __init__(self, inputs: Sequence[Shape], *, streams: PerInput = 2) -> None:
         super().__init__(inputs)
         self.parts = streams
         if len(inputs) % streams:
@@ -263,9 +254,7 @@ class Add(Buffered):
 class PoolLinear(Head):
     """Head of a classifier: streams concatenated, averaged over space, one linear layer."""
 
-    def __init__(
-        self, inputs: Sequence[Shape], *, outputs: Annotated[int, "outputs: the number of classes", AtLeast(1)]
-    ) -> None:
+    def __init__(self, inputs: Sequence[Shape], *, outputs: Outputs) -> None:
         super().__init__(inputs)
         self.linear = nn.Linear(sum(shape[0] for shape in inputs), outputs)
 

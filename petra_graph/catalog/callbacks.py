@@ -10,19 +10,18 @@ from torch import Tensor
 
 from petra_graph.plugins import AtLeast, Callback, Companion, EpochEnded, LessThan, Scale, Started, scale_of
 
+Judged = Annotated[str | None, 'as in "validation/top1"; default: the loss of the evaluations']
+Patience = Annotated[int, "epochs without a better value", AtLeast(1)]
+Least = Annotated[float, "least difference that makes a value better", AtLeast(0)]
+Decay = Annotated[float, "share of the average that is kept", AtLeast(0), LessThan(1)]
+
 
 class EarlyStopping(Callback):
     """Ends the training after an epoch, once a metric has not become better for some epochs."""
 
     changes = "length"
 
-    def __init__(
-        self,
-        *,
-        metric: Annotated[str | None, 'as in "validation/top1"; default: the loss of the evaluations'] = None,
-        patience: Annotated[int, "epochs without a better value", AtLeast(1)] = 5,
-        min_delta: Annotated[float, "least difference that makes a value better", AtLeast(0)] = 0.0,
-    ) -> None:
+    def __init__(self, *, metric: Judged = None, patience: Patience = 5, min_delta: Least = 0.0) -> None:
         self._metric, self._patience, self._min_delta = metric or "", patience, min_delta
         self._scales: Mapping[str, Scale] = {}
         self._best: float | None = None
@@ -58,9 +57,7 @@ class EarlyStopping(Callback):
 class Ema(Callback):
     """Exponential moving average of all parameters, written as `weights-ema.safetensors` at the end."""
 
-    def __init__(
-        self, *, decay: Annotated[float, "share of the average that is kept", AtLeast(0), LessThan(1)] = 0.999
-    ) -> None:
+    def __init__(self, *, decay: Decay = 0.999) -> None:
         self._decay = decay
 
     def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion:

@@ -10,6 +10,8 @@ from torch.nn import functional
 from petra_graph.plugins import AtLeast, LessThan, correct
 from petra_graph.plugins.data_set import IGNORED
 
+Smoothing = Annotated[float, "share spread over all classes", AtLeast(0), LessThan(1)]
+
 
 class CrossEntropy:
     """Mean cross-entropy of logits against class indices; counts top-1 and, of more than five classes, top-5.
@@ -20,9 +22,7 @@ class CrossEntropy:
 
     logits = True
 
-    def __init__(
-        self, *, label_smoothing: Annotated[float, "share spread over all classes", AtLeast(0), LessThan(1)] = 0.0
-    ) -> None:
+    def __init__(self, *, label_smoothing: Smoothing = 0.0) -> None:
         self.label_smoothing = label_smoothing
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

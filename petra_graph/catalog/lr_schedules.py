@@ -8,22 +8,20 @@ from typing import Annotated
 
 from petra_graph.plugins import AtLeast, AtMost, GreaterThan, Horizon
 
+Milestones = Annotated[
+    tuple[Annotated[float, GreaterThan(0)], ...],
+    "epochs of the drops, counted from the run's start, warm-up included; fractions are allowed",
+]
+Gamma = Annotated[float, "factor of the learning rate at each milestone", GreaterThan(0)]
+Final = Annotated[float, "share of the base learning rate at the run's end", AtLeast(0), AtMost(1)]
+
 
 def constant(update: int, horizon: Horizon) -> float:  # noqa: ARG001  the contract's signature
     """The base learning rate throughout."""
     return 1.0
 
 
-def step(
-    update: int,
-    horizon: Horizon,
-    *,
-    milestones: Annotated[
-        tuple[Annotated[float, GreaterThan(0)], ...],
-        "epochs of the drops, counted from the run's start, warm-up included; fractions are allowed",
-    ],
-    gamma: Annotated[float, "factor of the learning rate at each milestone", GreaterThan(0)] = 0.1,
-) -> float:
+def step(update: int, horizon: Horizon, *, milestones: Milestones, gamma: Gamma = 0.1) -> float:
     """Multiply the learning rate by gamma at each of the given epochs.
 
     Gamma to the power of the milestones passed; a milestone's own update is the first after the drop.
@@ -33,12 +31,7 @@ def step(
     return float(gamma ** bisect_right(drops, update))
 
 
-def cosine(
-    update: int,
-    horizon: Horizon,
-    *,
-    final: Annotated[float, "share of the base learning rate at the run's end", AtLeast(0), AtMost(1)] = 0.0,
-) -> float:
+def cosine(update: int, horizon: Horizon, *, final: Final = 0.0) -> float:
     """Half a cosine wave from the end of warm-up to the run's end.
 
     (1 + cos(pi t)) / 2 between 1 and `final`, t in [0, 1) (Loshchilov and Hutter 2017, arXiv:1608.03983).

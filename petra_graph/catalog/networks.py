@@ -60,12 +60,11 @@ def module_nodes(
     beta: Beta = 0.1,
 ) -> tuple[NodeSpec, ...]:
     """Any torch.nn.Module, by its parts: the children of an nn.Sequential, or what its method nodes() returns."""
-    maker = Maker.of(build, kwargs)
     try:
         with torch.device("meta"):
-            layout = network_of(maker)
+            layout = network_of(build, kwargs)
     except Exception:  # noqa: BLE001  a constructor that needs values; what else is wrong, it says again
-        layout = network_of(maker)
+        layout = network_of(build, kwargs)
     inputs = tuple(facts.inputs) if facts.several_inputs else ()
     named = tuple(one for one in inspect.signature(layout.module.forward).parameters if one in inputs)
     if len(named) == len(inputs) and named != inputs:
@@ -131,17 +130,10 @@ def _chained(reads: Mapping[str, Sequence[str]], residual: Sequence[str]) -> dic
 
 @frozen
 class Maker:
-    """What makes a network, by "module:attribute" and arguments; equal ones make equal networks."""
+    """What makes a network, code with its arguments in JSON; equal ones make equal networks."""
 
     make: Callable[..., nn.Module]
     kwargs: str
-
-    @classmethod
-    def of(cls, build: str, kwargs: Mapping[str, Any]) -> Self:
-        make = named_code("build", build)
-        if isinstance(make, nn.Module) or not callable(make):
-            raise TypeError(f"{build} is {kind_of(make)}: name a class, or a function that makes a new network")
-        return cls(make, json.dumps(dict(kwargs), sort_keys=True))
 
     def __call__(self) -> nn.Module:
         return self.make(**json.loads(self.kwargs))
@@ -150,19 +142,26 @@ class Maker:
 class BuiltNetwork:
     """A network `module` and its `parts` by name, each with what it `reads`, (): the part before it; `residual` are parts x -> x + F(x)."""
 
-    def __init__(self, maker: Maker, seed: int) -> None:
+    def __init__(self, maker: Maker, seed: int) -> None:  # noqa: C901  what is refused, one after the other
         self.maker, self.seed = maker, seed
         module: Any = self.make()
         if not isinstance(module, nn.Module):
             raise TypeError(f"it returned {kind_of(module)}, and no torch.nn.Module")
         if lazy := [name for name, one in module.named_parameters() if is_lazy(one)]:
             raise ValueError(f"parameters have no shape before the first forward: {', '.join(lazy)}; give their sizes")
-        if scripted := [name for name, one in module.named_modules() if isinstance(one, torch.jit.ScriptModule)]:
-            raise ValueError(f"modules are of torch.jit: {', '.join(scripted)}; run.compile = true compiles nodes")
         self.module: nn.Module = module
+        nodes: Any = getattr(module, "nodes", None)
+        given: Any = {type(module).__name__.lower(): module}
+        if callable(nodes) and not isinstance(nodes, nn.Module):
+            given = nodes()
+        elif type(module).forward is nn.Sequential.forward:
+            # A module that is there twice is a part twice; `named_children` would pass over its second place.
+            given = {name: child for name, child in module._modules.items() if child is not None}  # noqa: SLF001
+        if not isinstance(given, Mapping) or not given:
+            raise TypeError(f"its nodes() returned {kind_of(given)}: {_FORM}")
         self.parts: dict[str, nn.Module] = {}
         self.reads: dict[str, tuple[str, ...]] = {}
-        for name, one in _declared(module).items():
+        for name, one in given.items():
             part, *read = one if isinstance(one, tuple) else (one,)
             if not isinstance(part, nn.Module) or not all(isinstance(source, str) for source in read):
                 found = f"its part {name!r} is {kind_of(part)}, and no torch.nn.Module with names of what it reads"
@@ -184,15 +183,6 @@ class BuiltNetwork:
         with seeded(self.seed):
             return self.maker()
 
-    def shared_by(self, block: nn.Module) -> Mapping[str, str]:
-        """Return the parameters of a block that several parts have, each with its first name in the network."""
-        own = {name for name, _ in block.named_parameters(remove_duplicate=False)}
-        return {
-            name: self.names[id(one)][0]
-            for name, one in self.module.named_parameters(remove_duplicate=False)
-            if name in own and len(self.owners.get(id(one), ())) > 1
-        }
-
     def give(self, block: nn.Module, name: str) -> tuple[nn.Module, Sequence[Link]]:
         """Give a block copies of the tensors of a part, under the names of the network's `state_dict`.
 
@@ -200,9 +190,7 @@ class BuiltNetwork:
         part, what no part has. Returns the part, a copy with values of its own, and what it holds of modules that it does not contain.
         """
         original = self.parts[name]
-        if (
-            original is self.module
-        ):  # one node: it has the registers of a network of its own, which hooks may know as `self`
+        if original is self.module:  # the registers of a network of its own, which hooks may know as `self`
             whole: nn.Module = self.make()
             for register in ("_modules", "_parameters", "_buffers", "_non_persistent_buffers_set"):
                 vars(block)[register] = vars(whole)[register]
@@ -232,9 +220,8 @@ class BuiltNetwork:
 
     def _links(self, block: nn.Module, part: nn.Module, copies: Mapping[int, Any]) -> Iterator[Link]:
         """Yield what the modules hold that `nodes()` alone has made."""
-        known = set(self.module.modules())
-        for module in part.modules():
-            for register in () if module in known else ("_parameters", "_buffers"):
+        for module in set(part.modules()) - set(self.module.modules()):
+            for register in ("_parameters", "_buffers"):
                 for key, one in vars(module)[register].items():
                     if one is not None and id(one) not in self.names:
                         raise ValueError(f"its tensor {key!r} does not belong to the network: register it there")
@@ -264,30 +251,18 @@ _layout: list[BuiltNetwork] = []
 """The last network without values, which the dictionary would forget at once."""
 
 
-def network_of(maker: Maker) -> BuiltNetwork:
+def network_of(build: str, kwargs: Mapping[str, Any]) -> BuiltNetwork:
     """Return the network that is made on the default device, drawn with torch's present seed; ValueError: its parts are wrong."""
-    device = torch.get_default_device().type
+    make = named_code("build", build)
+    if isinstance(make, nn.Module) or not callable(make):
+        raise TypeError(f"{build} is {kind_of(make)}: name a class, or a function that makes a new network")
+    maker, device = Maker(make, json.dumps(dict(kwargs), sort_keys=True)), torch.get_default_device().type
     seed = 0 if device == "meta" else torch.initial_seed()
-    key = maker, device, seed
-    if (known := _known.get(key)) is None:
-        known = _known[key] = BuiltNetwork(maker, seed)
+    if (known := _known.get((maker, device, seed))) is None:
+        known = _known[maker, device, seed] = BuiltNetwork(maker, seed)
         if device == "meta":
             _layout[:] = [known]
     return known
-
-
-def _declared(module: nn.Module) -> Mapping[str, Any]:
-    """Return the parts of a network by name, each alone or with the names of what it reads; the module itself where it has none."""
-    nodes = getattr(module, "nodes", None)
-    given: Any = {type(module).__name__.lower(): module}
-    if callable(nodes) and not isinstance(nodes, nn.Module):
-        given = nodes()
-    elif type(module).forward is nn.Sequential.forward:
-        # A module that is there twice is a part twice; `named_children` would pass over its second place.
-        given = {name: child for name, child in module._modules.items() if child is not None}  # noqa: SLF001
-    if not isinstance(given, Mapping) or not given:
-        raise TypeError(f"its nodes() returned {kind_of(given)}: {_FORM}")
-    return given
 
 
 class _OfNetwork(Block):
@@ -313,9 +288,11 @@ class _OfNetwork(Block):
         **options: Any,
     ) -> None:
         super().__init__(inputs, **options)
-        maker = Maker.of(build, kwargs)
-        network = network_of(maker)
+        network = network_of(build, kwargs)
         taken, links = network.give(self, part)
+        own = {name for name, _ in self.named_parameters(remove_duplicate=False)}
+        every = network.module.named_parameters(remove_duplicate=False)
+        shared = {name: one for name, one in every if name in own and len(network.owners.get(id(one), ())) > 1}
         # Not by `setattr`: a module of the network may have any of these names.
         vars(self).update(
             part=taken,
@@ -324,8 +301,8 @@ class _OfNetwork(Block):
             reads=reads,
             hands_on=hands_on,
             draws=may_draw(taken),
-            shared_parameters=network.shared_by(self),
-            of_network=maker,
+            shared_parameters={name: network.names[id(one)][0] for name, one in shared.items()},
+            of_network=network.maker,
             built=network,  # until all nodes are built: then it is forgotten
         )
         self.train()
@@ -339,7 +316,7 @@ class _OfNetwork(Block):
     def get_submodule(self, target: str) -> nn.Module:
         """Return a module of the network; names of a block's own attributes are not among them."""
         found: nn.Module = self
-        for name in target.split(".") if target else ():
+        for name in filter(None, target.split(".")):
             found = found._modules[name]  # type: ignore[assignment]  # noqa: SLF001
         return found
 

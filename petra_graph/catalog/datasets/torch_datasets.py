@@ -18,7 +18,7 @@ stream itself keeps. Going on is cheap; going back, as after a resume, reads the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Annotated, Any
 
@@ -43,6 +43,7 @@ _WIDENED = {
     **dict.fromkeys((torch.float16, torch.bfloat16), torch.float32),
 }
 """Types that data sets do not have, with those that hold the same values."""
+_OF_TARGETS = _WIDENED | {torch.uint8: torch.int64}
 _PARTS = {"train": "training", "test": "test", "validation": "validation", "plain": "validation"}
 
 
@@ -53,16 +54,16 @@ def read_sample(sample: Any) -> tuple[Any, Any]:
     x, y = sample
     if isinstance(x, tuple | list):
         x = dict(zip(getattr(x, "_fields", [f"x{at}" for at in range(len(x))]), x, strict=True))
-    return _each(_tensor, x), _each(_target, y)
+    if isinstance(y, Mapping):
+        y = {key: _tensor(one, _OF_TARGETS) for key, one in y.items()}
+    elif isinstance(y, tuple | list):
+        y = tuple(_tensor(one, _OF_TARGETS) for one in y)
+    else:
+        y = _tensor(y, _OF_TARGETS)
+    return {key: _tensor(one) for key, one in x.items()} if isinstance(x, Mapping) else _tensor(x), y
 
 
-def _each(read: Callable[[Any], Tensor], value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: read(one) for key, one in value.items()}
-    return tuple(map(read, value)) if isinstance(value, tuple | list) else read(value)
-
-
-def _tensor(value: Any) -> Tensor:
+def _tensor(value: Any, widened: Mapping[torch.dtype, torch.dtype] = _WIDENED) -> Tensor:
     """Return a tensor of the types that data sets have; of a PIL image float32 [channels, height, width] in [0, 1]."""
     if isinstance(value, Image.Image):
         image = eight_bits(value)
@@ -73,12 +74,7 @@ def _tensor(value: Any) -> Tensor:
     if isinstance(value, np.ndarray):
         value = np.array(value)  # a copy, which may be written to
     tensor = torch.as_tensor(value).detach()
-    return tensor.to(_WIDENED.get(tensor.dtype, tensor.dtype))
-
-
-def _target(value: Any) -> Tensor:
-    target = _tensor(value)
-    return target.long() if target.dtype == torch.uint8 else target
+    return tensor.to(widened.get(tensor.dtype, tensor.dtype))
 
 
 Classes = Annotated[int | tuple[str, ...] | None, AtLeast(1), Length(at_least=1)]
@@ -91,10 +87,9 @@ def facts_of(sample: tuple[Any, Any], classes: Classes) -> DataFacts:
         raise ValueError(f"classes are counted by integers, and y of sample 0 is {forms(y)}; leave `classes` out")
     shape, target_shape = (mapped(lambda one: tuple(one.shape), part) for part in sample)
     dtype, target_dtype = (mapped(lambda one: str(one.dtype).removeprefix("torch."), part) for part in sample)
-    parts: dict[str, Any] = {"shape": shape, "dtype": dtype, "target_shape": target_shape, "target_dtype": target_dtype}
-    if isinstance(classes, tuple | list):
-        return DataFacts(**parts, classes=len(classes), class_names=tuple(classes))
-    return DataFacts(**parts, classes=classes)
+    facts = DataFacts(shape=shape, dtype=dtype, target_shape=target_shape, target_dtype=target_dtype)
+    named = tuple(classes) if isinstance(classes, tuple | list) else None
+    return evolve(facts, classes=len(named) if named else classes, class_names=named)
 
 
 def described(x: Any, y: Any) -> str:
