@@ -21,7 +21,7 @@ from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.model import PluginSpec, Spec
-from petra_graph.spec.strict_values import LISTS, MAPPINGS, annotated, brief, describe, members
+from petra_graph.spec.strict_values import LISTS, MAPPINGS, annotated, describe, members
 
 ROOT = Path(__file__).parents[1]
 DISTRIBUTIONS = ("petra-graph", "petra-graph-studies", "petra-graph-vision")
@@ -92,7 +92,12 @@ def inner(kind: Any) -> type | None:
 def options(registry: Registry) -> Iterator[str]:
     """Yield a table for every group of plugins: what each is, and the names of its options."""
     for kind in KINDS:
-        yield from [f"### {kind.nouns.capitalize()}", "", f"| {kind.noun} | what it is | options |", "|---|---|---|"]
+        yield from [
+            f"### {kind.short.replace('_', ' ').capitalize()}",
+            "",
+            f"| {kind.noun} | what it is | options |",
+            "|---|---|---|",
+        ]
         for name in registry.names(kind):
             plugin = registry.resolve(kind, name)
             if "part" in attrs.fields_dict(plugin.schema):  # a block that architectures make, and nobody writes
@@ -114,7 +119,7 @@ def rows(word: str, fields: Any) -> Iterator[str]:
     yield from [f"| {word} | type and range | default | meaning (unit) |", "|---|---|---|---|"]
     for one in fields:
         _, text, _ = annotated(one.type)
-        kind = ", ".join(filter(None, [describe(one.type), brief(one.type)])).replace("|", "\\|")
+        kind = describe(one.type).replace("|", "\\|")
         text = text.replace("|", "\\|")
         default = f"`{_default(one)}`" if _default(one) else "*required*" * (one.default is attrs.NOTHING)
         yield f"| `{one.name}` | {kind} | {default} | {text} |"

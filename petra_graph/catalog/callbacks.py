@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -22,6 +23,8 @@ class EarlyStopping(Callback):
     changes = "length"
 
     def __init__(self, *, metric: Judged = None, patience: Patience = 5, min_delta: Least = 0.0) -> None:
+        if metric and not re.match("(train|validation|test)/.", metric):
+            raise ValueError(f'metric names a split, as in "validation/top1" (got "{metric}")')
         self._metric, self._patience, self._min_delta = metric or "", patience, min_delta
         self._scales: Mapping[str, Scale] = {}
         self._best: float | None = None
@@ -38,7 +41,7 @@ class EarlyStopping(Callback):
         self._epoch = report.epoch
         if values is None or (name not in values and name.partition("/")[0] in self._scales):
             return
-        sign = -1 if scale_of(self._metric, self._scales).largest_or_smallest == "smallest" else 1
+        sign = -1 if scale_of(self._metric, self._scales).better == "lower" else 1
         if self._best is None or sign * (values[name] - self._best) > self._min_delta:
             self._best, self._best_epoch = values[name], report.epoch
 

@@ -50,11 +50,11 @@ def load_verb(name: str) -> click.Command:
     if name in VERBS:
         imported = vars(importlib.import_module(f"petra_graph.cli.{VERBS[name][0]}")).values()
         return next(one for one in imported if isinstance(one, click.Command) and one.name == name)
-    from petra_graph.plugins.author_code import author_code
+    from petra_graph.plugins.author_code import author_code, find_code
 
     entry = next(one for one in _others() if one.name == name)
     with author_code(f"{entry.distribution}: the verb {name!r} ({entry.target}) cannot be imported"):
-        loaded: click.Command = entry.load()
+        loaded: click.Command = find_code(entry.target)
     return loaded
 
 

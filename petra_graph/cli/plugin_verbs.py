@@ -136,7 +136,7 @@ def _of_plugins(name: str, overrides: Sequence[str], shapes: Sequence[tuple[int,
     for resolved in [owned.resolve(*one) for one in named] or [named_plugin(registry, name)]:
         plugin, problems = resolved.read(given, ("options",))
         trial: AnyTrial | None = None
-        reason = f"nothing is checked of {plugin.kind.nouns}"
+        reason = f"nothing is checked of {plugin.kind.short}"
         if problems:
             reason = f"not tried: {problems[0].message}"
         elif plugin.kind.short == "blocks":

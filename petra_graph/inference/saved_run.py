@@ -64,7 +64,7 @@ class SavedRun:
         }  # JSON has no tuples
         try:
             stored = DataFacts(**listed_facts) if facts else None
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise damaged(directory / "data.json", error) from None
         # Modules of its own blocks may lie where its first specification did. Its own data need not be here: the facts are known.
         folders = read_json(directory / "env.json").get("folders", ())

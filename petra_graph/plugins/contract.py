@@ -56,14 +56,11 @@ class PluginKind:
     """That names the plugin; "" for blocks, which nodes name."""
     gives: tuple[str, ...]
     """The parameters by position, by the names that they usually have."""
-    builds: str
-    """What a call returns, in words."""
     several: bool = field(default=False, kw_only=True)
     adapt: Callable[[Any], Any] = lambda code: code
     """Of what else may be one, such as a loss that is an object, makes a class or function."""
-    is_one: Callable[[Any], bool] = lambda _: True
-    fault: str = ""
-    """Of what is not one, as the end of a sentence."""
+    fault: Callable[[Any], str] = lambda _: ""
+    """What code lacks of being one, as the end of a sentence."""
     make: Callable[[Plugin, tuple[Any, ...], dict[str, Any]], Any] = lambda plugin, given, options: plugin.code(
         *given, **options
     )
@@ -72,10 +69,6 @@ class PluginKind:
     @property
     def group(self) -> str:
         return f"petra_graph.{self.short}"
-
-    @property
-    def nouns(self) -> str:
-        return f"{self.noun}{'es' if self.noun.endswith('s') else 's'}"
 
 
 @frozen(kw_only=True)
@@ -105,13 +98,13 @@ class Plugin:
         return f"{self.kind.short}/{self.name.rpartition(':')[2]}"
 
     @property
+    def is_first_party(self) -> bool:
+        return self.distribution in OWN
+
+    @property
     def owned(self) -> str:
         """The plugin with its distribution, for messages that blame it."""
         return f"{self} of {self.distribution}" if self.distribution else str(self)
-
-    @property
-    def is_first_party(self) -> bool:
-        return self.distribution in OWN
 
     def broken(self, fault: str) -> PluginError:
         return PluginError(f"{self.owned} is broken: {fault}")
@@ -147,14 +140,15 @@ class Plugin:
             with author_code(f"{self.owned} cannot be built", refused=str(self)), drawn:
                 return self.make(*given, stage=stage)
         except (SpecError, PluginError) as error:
-            raise type(error)(map(self._locate, error.problems)) from error.__cause__ or error
-
-    def _locate(self, problem: Problem) -> Problem:
-        """Return a problem, whose path counts from the options, at its option in the specification, or else at the plugin's name."""
-        if problem.where or not self.path:
-            return problem
-        path = (*self.path, *problem.path) if problem.path else (*self.path[:-1], "name")
-        return attrs.evolve(problem, path=path)
+            if not self.path:
+                raise
+            # Its path counts from the options; one of no option is at the plugin's name.
+            path, name = self.path, (*self.path[:-1], "name")
+            found = [
+                one if one.where else attrs.evolve(one, path=(*path, *one.path) if one.path else name)
+                for one in error.problems
+            ]
+            raise type(error)(found) from error.__cause__ or error
 
     def ask(self, method: str, *given: Any) -> Any:
         """Return what a static method says, which is called with those of the options that it has parameters for; errors as of `build`."""
@@ -176,19 +170,20 @@ class Plugin:
 
 def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "", folders: Sequence[str] = ()) -> Plugin:
     """Return a class or function as a plugin; PluginError: it is neither, or cannot be called as its kind asks."""
-    code, fault, parameters = kind.adapt(code), "", list[inspect.Parameter]()
-    form = f"({', '.join((*kind.gives, '*, ...options'))}) -> {kind.builds}"
+    fault, parameters = "", list[inspect.Parameter]()
+    form = f"a class or function ({', '.join((*kind.gives, '*, ...options'))})"
     try:
+        code = kind.adapt(code)
         parameters = list(inspect.signature(code).parameters.values())
     except (TypeError, ValueError):
-        fault = f"is {kind_of(code)}, not a class or function {form} with a signature"
+        fault = f"is {kind_of(code)}, not {form} with a signature"
     names = [one.name for one in parameters if one.kind is not one.VAR_KEYWORD]
     given = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     if "options" in names[: len(kind.gives) + 1] or hasattr(code, "Options"):
         fault = _BEFORE
     elif len(given) < len(kind.gives) and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
-        fault = fault or f"must be a class or function {form}; its parameters are ({', '.join(names)})"
-    if fault := fault or kind.fault * (not kind.is_one(code)):
+        fault = fault or f"must be {form}; its parameters are ({', '.join(names)})"
+    if fault := fault or kind.fault(code):
         raise PluginError(f"{kind.noun} {shown(name)}{f' of {distribution}' * bool(distribution)} {fault}")
     schema = _options_class(code, len(kind.gives))
     return Plugin(kind=kind, name=name, distribution=distribution, code=code, schema=schema, folders=folders)

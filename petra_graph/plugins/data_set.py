@@ -49,6 +49,25 @@ class DataFacts:
     class_names: tuple[str, ...] | None = None
     """By class index; None where they are not known."""
 
+    def __attrs_post_init__(self) -> None:
+        """ValueError: no samples are so; what is wrong here would train, and badly."""
+        try:
+            forms = [*self.inputs.values(), *self.targets.values()]
+        except (LookupError, TypeError, ValueError):
+            raise ValueError("DataFacts: of several inputs or targets, each has a shape and a type") from None
+        for shape, dtype in forms:
+            sizes = isinstance(shape, tuple) and all(type(one) is int and one > 0 for one in shape)
+            if not sizes or dtype not in get_args(Dtype):
+                raise ValueError(f"DataFacts: no samples have shape {shown(shape)} and type {shown(dtype)}")
+        if self.classes is not None and (type(self.classes) is not int or self.classes < 1):
+            raise ValueError(f"DataFacts: classes must be 1 or more (got {shown(self.classes)})")
+        if (self.mean, self.std) != (None, None):
+            mean, std = self.mean or (), self.std or ()
+            positive = len(mean) == len(std) > 0 and all(one > 0 for one in std)
+            if not positive or (self.dtype == "uint8" and max(*mean, *std) > 1):
+                rule = "mean and std have a number each for every channel, above 0 in std, and of uint8 at most 1"
+                raise ValueError(f"DataFacts: {rule} (got {shown(mean)} and {shown(std)})")
+
     @property
     def of_tokens(self) -> bool:
         """Whether samples are windows of tokens, with a target for each token."""
@@ -93,23 +112,6 @@ class DataFacts:
         return {f"[{at}]": one for at, one in enumerate(zip(shape, dtype, strict=True))}
 
 
-def _sound(plugin: Plugin, facts: Any) -> DataFacts:
-    """Return the facts of a data set; PluginError: no samples could have them."""
-    try:
-        sound = (facts.classes is None or facts.classes > 0) and all(
-            dtype in get_args(Dtype) and isinstance(shape, tuple) and all(type(one) is int and one > 0 for one in shape)
-            for shape, dtype in (*facts.inputs.values(), *facts.targets.values())
-        )
-        mean, std = facts.mean or (), facts.std or ()  # what is wrong here would train, and badly
-        sound &= (facts.mean, facts.std) == (None, None) or len(mean) == len(std) > 0
-        sound &= all(one > 0 for one in std) and (facts.dtype != "uint8" or max(*mean, *std, 0, 0) <= 1)
-    except (LookupError, TypeError, ValueError, AttributeError):
-        sound = False
-    if not (sound and isinstance(facts, DataFacts)):
-        raise plugin.broken(f"its facts have shapes, types, classes, mean or std that no samples have: {facts}")
-    return facts
-
-
 def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None) -> Tree:
     """Return targets as a data set declares them, of zeros."""
     import torch
@@ -132,7 +134,7 @@ def data_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Any:
     if not isinstance(built.facts, DataFacts):
         built.facts = declared
     for name, said in attrs.asdict(declared, recurse=False).items():
-        found = getattr(_sound(plugin, built.facts), name)
+        found = getattr(built.facts, name)
         # What the options leave open may be anything. The order of several inputs is the order in which the network reads them.
         if said is not None and shown(said) != shown(found):
             raise plugin.broken(f"its facts say {name} = {shown(said)}, and its files {shown(found)}")
@@ -140,9 +142,12 @@ def data_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Any:
 
 
 def declared_facts(plugin: Plugin) -> DataFacts:
-    """Return the facts of a data set with its options; SpecError: it refuses them; PluginError: no samples could have what it returns."""
+    """Return the facts of a data set with its options; SpecError: it refuses them; PluginError: it returns something else."""
     stated = plugin.code.facts
-    return _sound(plugin, plugin.ask("facts") if callable(stated) else stated)
+    facts = plugin.ask("facts") if callable(stated) else stated
+    if not isinstance(facts, DataFacts):
+        raise plugin.broken(f"its facts are {kind_of(facts)}, and no DataFacts")
+    return facts
 
 
 def completed(plugin: Plugin) -> Plugin:

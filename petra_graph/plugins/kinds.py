@@ -1,4 +1,4 @@
-"""The kinds of plugins, as one table: what the framework gives, what is built, and what a run makes of it."""
+"""The kinds of plugins, as one table: what the framework gives, and what a run makes of what is built."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import copy
 import inspect
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import attrs
 
-from petra_graph.errors import kind_of
 from petra_graph.plugins.callback import Callback
 from petra_graph.plugins.contract import Plugin, PluginKind
 from petra_graph.plugins.data_set import data_of
@@ -61,46 +60,34 @@ def _as_loss(code: Any) -> Any:
     """Return what builds the loss: a class as it is; of a function of output and target one with its options; of an instance, copies."""
     if isinstance(code, type) or not callable(code):
         return code
-
-    def build(**options: Any) -> Any:
-        return partial(code, **options) if inspect.isroutine(code) else copy.deepcopy(code)
-
-    parameters = list(inspect.signature(code).parameters.values()) if inspect.isroutine(code) else []
+    is_function = inspect.isroutine(code)
+    parameters = list(inspect.signature(code).parameters.values()) if is_function else []
     required = [one for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
-    if inspect.isroutine(code) and len(required) != _OUTPUT_AND_TARGET:
+    if is_function and len(required) != _OUTPUT_AND_TARGET:
         return code
-    build.__doc__, build.__name__, build.__module__ = code.__doc__, getattr(code, "__name__", "loss"), code.__module__
-    build.__wrapped__ = code  # type: ignore[attr-defined]  # whose globals its annotations need
+
+    @wraps(code, updated=())  # annotations need its globals
+    def build(**options: Any) -> Any:
+        return partial(code, **options) if is_function else copy.deepcopy(code)
+
     build.__signature__ = inspect.Signature(parameters[_OUTPUT_AND_TARGET:])  # type: ignore[attr-defined]
     return build
 
 
-def _metric(plugin: Plugin, _: Given, options: Options) -> Metric:
-    built = plugin.code(**options)
-    if missing := [name for name in ("update", "compute") if not callable(getattr(built, name, None))]:
-        raise plugin.broken(f"what it builds, {kind_of(built)}, has no {' and no '.join(missing)}")
-    return Metric(plugin, built)
-
-
 # fmt: off
-BLOCK = PluginKind("block", "blocks", "", ("inputs",), "a Block", adapt=_as_block,
-                   is_one=lambda code: isinstance(code, type) and hasattr(code, "kind"),
-                   fault="is no class of torch.nn.Module or petra_graph.blocks, and no function that makes a module")
-ARCHITECTURE = PluginKind("architecture", "architectures", "architecture", ("facts",), "a tuple of NodeSpec", make=_nodes)
-OPTIMIZER = PluginKind("optimizer", "optimizers", "optimizer", ("groups",), "a torch.optim.Optimizer", make=optimizer_of,
-                       is_one=lambda code: "lr" in inspect.signature(code).parameters,
-                       fault="has no option `lr`, the base learning rate")
-LR_SCHEDULE = PluginKind("learning-rate schedule", "lr_schedules", "lr_schedule", ("update", "horizon"),
-                         "the factor of the learning rate", make=_factor)
-LOSS = PluginKind("loss", "losses", "loss", (), "a function of output and target", adapt=_as_loss,
-                  make=lambda plugin, _, options: Loss(plugin, plugin.code(**options)))
-METRIC = PluginKind("metric", "metrics", "metric", (), "an object with update and compute", several=True, make=_metric)
-DATA_SET = PluginKind("data set", "datasets", "data", (), "an object with train and test", make=data_of,
-                      is_one=lambda code: hasattr(code, "facts"),
-                      fault="has no `facts`, a DataFacts of its samples, or a static method that returns it")
-CALLBACK = PluginKind("callback", "callbacks", "callback", (), "a Callback", several=True,
-                      is_one=lambda code: isinstance(code, type) and issubclass(code, Callback),
-                      fault="is not a subclass of petra_graph.plugins.Callback")
+BLOCK = PluginKind("block", "blocks", "", ("inputs",), adapt=_as_block, fault=lambda code: (
+    "" if isinstance(code, type) and hasattr(code, "kind")
+    else "is no class of torch.nn.Module or petra_graph.blocks, and no function that makes a module"))
+ARCHITECTURE = PluginKind("architecture", "architectures", "architecture", ("facts",), make=_nodes)
+OPTIMIZER = PluginKind("optimizer", "optimizers", "optimizer", ("groups",), make=optimizer_of, fault=lambda code: (
+    "" if "lr" in inspect.signature(code).parameters else "has no option `lr`, the base learning rate"))
+LR_SCHEDULE = PluginKind("learning-rate schedule", "lr_schedules", "lr_schedule", ("update", "horizon"), make=_factor)
+LOSS = PluginKind("loss", "losses", "loss", (), adapt=_as_loss, make=Loss)
+METRIC = PluginKind("metric", "metrics", "metric", (), several=True, make=Metric)
+DATA_SET = PluginKind("data set", "datasets", "data", (), make=data_of, fault=lambda code: (
+    "" if hasattr(code, "facts") else "has no `facts`, a DataFacts of its samples, or a static method that returns it"))
+CALLBACK = PluginKind("callback", "callbacks", "callback", (), several=True, fault=lambda code: (
+    "" if isinstance(code, type) and issubclass(code, Callback) else "is not a subclass of petra_graph.plugins.Callback"))
 # fmt: on
 KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, METRIC, DATA_SET, CALLBACK)
 """In the order of lists and of the guide."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import frozen
 
-from petra_graph.errors import SpecError
+from petra_graph.errors import SpecError, kind_of
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.tensor_trees import Tree, form, is_several, leaves, main, named_leaves
@@ -78,8 +78,9 @@ def reads_logits(plugin: Plugin) -> bool:
 class Loss:
     """A loss in a run: a module is on the device of the outputs, and what it raises has a note that names it."""
 
-    def __init__(self, plugin: Plugin, loss: Any) -> None:
-        self._plugin, self._loss, self._note = plugin, loss, f"{plugin.owned}, loss.name"
+    def __init__(self, plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self._plugin, self._note = plugin, f"{plugin.owned}, loss.name"
+        self._loss = loss = plugin.code(**options)
         for name in ("target_weight", "target_count"):
             if hasattr(loss, name):
                 setattr(self, name, getattr(loss, name))
@@ -116,8 +117,10 @@ class Loss:
 class Metric:
     """A metric in an evaluation: its values are numbers by name, "" of a single one."""
 
-    def __init__(self, plugin: Plugin, metric: Any) -> None:
-        self._metric, self._note = metric, f"{plugin.owned}, [[metric]]"
+    def __init__(self, plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self._metric, self._note = plugin.code(**options), f"{plugin.owned}, [[metric]]"
+        if missing := [name for name in ("update", "compute") if not callable(getattr(self._metric, name, None))]:
+            raise plugin.broken(f"what it builds, {kind_of(self._metric)}, has no {' and no '.join(missing)}")
 
     def update(self, output: Tensor, target: Tree) -> None:
         import torch
@@ -142,10 +145,6 @@ class Scale:
     better: Literal["higher", "lower"] = "higher"
     share: bool = False
     """Whether they are shares, from 0 to 1, which are shown as percentages."""
-
-    @property
-    def largest_or_smallest(self) -> Literal["largest", "smallest"]:
-        return "largest" if self.better == "higher" else "smallest"
 
 
 def scale_in(plugin: Plugin) -> Scale:

@@ -79,7 +79,7 @@ def best_cut(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale])
     """Return the cut of the checkpoint with the best value of `checkpoint.best`, the earliest of equals; None where none has one."""
     if spec.best is None:
         return None
-    smallest = scale_of(spec.best, scales).largest_or_smallest == "smallest"
+    smallest = scale_of(spec.best, scales).better == "lower"
     values: dict[int, float] = {}
     for at in reversed(numbers(directory)):
         with suppress(Damaged, KeyError):

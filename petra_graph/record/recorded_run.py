@@ -72,7 +72,7 @@ class RecordedRun:
         metric = self.resolved.get("checkpoint", {}).get("best", usual)
         if not (points := self.metrics.get(metric)):
             return None
-        smallest = scale_of(metric, self.scales).largest_or_smallest == "smallest"
+        smallest = scale_of(metric, self.scales).better == "lower"
         found = min(points, key=lambda point: point.value if smallest else -point.value)
         return Best(metric=metric, value=found.value, epoch=found.epoch)
 

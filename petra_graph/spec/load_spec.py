@@ -127,65 +127,64 @@ def default_name(path: str) -> str:
 
 
 @frozen
-class _File:
+class _Layer:
     name: str
     text: str
     values: Mapping[str, Any]
-
-    @property
-    def places(self) -> dict[Path, Where]:
-        if self.name == IN_CODE:  # no text was written that has lines
-            return {path: Where(file=f"spec[{shown(dotted(path))}]") for path in _paths(self.values)}
-        return {path: Where(file=self.name, line=line) for path, line in find_lines(self.text).items()}
+    places: Mapping[Path, Where]
 
 
-def _read_files(path: str, above: tuple[str, ...] = ()) -> list[_File]:
+def _parsed(text: str, file: str) -> _Layer:
+    try:
+        values = tomllib.loads(text)
+    except ValueError as error:
+        at = re.search(r"at line (\d+)", str(error))
+        where = Where(file=file, line=int(at[1]) if at else text.count("\n") + 1)
+        raise SpecError(Problem(message=f"invalid TOML: {error}", where=where)) from None
+    if file == IN_CODE:  # no text was written that has lines
+        return _Layer(file, text, values, {one: Where(file=f"spec[{shown(dotted(one))}]") for one in _paths(values)})
+    places = {path: Where(file=file, line=line) for path, line in find_lines(text).items()}
+    return _Layer(file, text, values, places)
+
+
+def _read_file(path: str) -> _Layer:
+    name = "<stdin>" if path == STDIN else path or "''"
+    try:
+        if path == STDIN:
+            content = sys.stdin.buffer.read() if sys.stdin else b""  # None is a closed one
+        else:
+            content = FilePath(os.path.expanduser(path)).read_bytes()  # noqa: PTH111  pathlib's own raises where there is no such home
+        text = content.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise SpecError(Problem(message=message, where=Where(file=name))) from None
+    if not text.strip():  # one that is extended would silently say nothing
+        raise SpecError(Problem(message="the file is empty", where=Where(file=name)))
+    return _parsed(text, name)
+
+
+def _read_files(path: str, above: tuple[str, ...] = ()) -> list[_Layer]:
     """Return a file and what it extends, from above to below; the files that extend it are `above`, without links."""
     file, chain = _read_file(path), (*above, os.path.realpath(path))
-    given = file.values.get("extends", [])
-    below, problems = list[_File](), list[Problem]()
-    for name in given if isinstance(given, list) else [given]:
-        base = os.path.join(os.path.dirname(path), os.path.expanduser(str(name)))  # noqa: PTH118, PTH111, PTH120
-        message = ""
-        if not isinstance(name, str) or not name or "\0" in name:
-            message = f"extends must be a file's name or a list of them (got {shown(name)})"
-        elif os.path.realpath(base) in chain:
-            message = f"extends {shown(name)}, which extends this file again"
-        elif not os.path.isfile(base):  # noqa: PTH113
-            message = f"extends {shown(name)}, but there is no such file"
-        if message:
-            problems.append(Problem(message=message, where=file.places["extends",]))
+    given, below, problems = file.values.get("extends", []), list[_Layer](), list[Problem]()
+    for base in given if isinstance(given, list) else [given]:
+        inside, fault = os.path.join(os.path.dirname(path), os.path.expanduser(str(base))), ""  # noqa: PTH118, PTH111, PTH120
+        if not isinstance(base, str) or not base or "\0" in base:
+            fault = f"extends must be a file's name or a list of them (got {shown(base)})"
+        elif os.path.realpath(inside) in chain:
+            fault = f"extends {shown(base)}, which extends this file again"
+        elif not os.path.isfile(inside):  # noqa: PTH113
+            fault = f"extends {shown(base)}, but there is no such file"
+        if fault:
+            problems.append(Problem(message=fault, where=file.places["extends",]))
             continue
         try:
-            below = [*_read_files(os.path.normpath(base), chain), *below]
+            below = [*_read_files(os.path.normpath(inside), chain), *below]
         except SpecError as error:
             problems += error.problems
     if problems:
         raise SpecError(dict.fromkeys(problems))
     return [file, *below]
-
-
-def _read_file(path: str) -> _File:
-    file = "<stdin>" if path == STDIN else path or "''"
-    try:
-        # pathlib's own `expanduser` raises where there is no such home.
-        content = sys.stdin.buffer.read() if path == STDIN else FilePath(os.path.expanduser(path)).read_bytes()  # noqa: PTH111
-        text = content.decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise SpecError(Problem(message=message, where=Where(file=file))) from None
-    if not text.strip():  # one that is extended would silently say nothing
-        raise SpecError(Problem(message="the file is empty", where=Where(file=file)))
-    return _parsed(text, file)
-
-
-def _parsed(text: str, file: str) -> _File:
-    try:
-        return _File(file, text, tomllib.loads(text))
-    except ValueError as error:
-        at = re.search(r"at line (\d+)", str(error))
-        where = Where(file=file, line=int(at[1]) if at else text.count("\n") + 1)
-        raise SpecError(Problem(message=f"invalid TOML: {error}", where=where)) from None
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:

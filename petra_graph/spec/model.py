@@ -103,15 +103,10 @@ class MethodSpec:
 
     name: Annotated[str, "training method"] = "petra"
     schedule: Annotated[
-        RequestedSchedule | None,
-        'order of forwards and backwards, each stage\'s depth as a list, or the least depths at full speed ("auto"); '
-        'default: "1f1b", or a method\'s only one',
-        Length(at_least=1),
+        RequestedSchedule | None, 'order of passes, or the stages\' depths; "auto": the least at full speed; default: "1f1b", or the only one', Length(at_least=1)
     ] = None
     accumulation: Annotated[int, "micro-batches averaged into one update (the paper's k)", AtLeast(1)] = 1
-    keep: Annotated[
-        Literal["auto"] | KeepsByNode | None, 'what single nodes keep for their backward, by name; "auto": for every node what is fastest within the memory limits'
-    ] = None
+    keep: Annotated[Literal["auto"] | KeepsByNode | None, 'what nodes keep for their backward, by name; "auto": what is fastest'] = None
     allow_stored: Annotated[bool, "`keep` may have delayed nodes keep their graphs, with the forward's parameters"] = False
 
 
@@ -133,9 +128,7 @@ class DeviceSpec:
     memory_bandwidth: Annotated[float, "bandwidth of its memory (bytes a second)", GreaterThan(0)]
     link_latency: Annotated[float, "latency to its neighbour in the machine (seconds)", AtLeast(0)] = 1e-5
     link_bandwidth: Annotated[float, "to its neighbour, one way; default: PCIe 4.0 x16 (bytes a second)", GreaterThan(0)] = 32e9
-    operation_seconds: Annotated[
-        float | None, "the host's time for any operation of torch; default: as measured with an H100, or on a CPU (seconds)", AtLeast(0)
-    ] = None
+    operation_seconds: Annotated[float | None, "the host's time for an operation; default: measured with an H100, or a CPU (seconds)", AtLeast(0)] = None
 
 
 @frozen(kw_only=True)
@@ -144,10 +137,8 @@ class PartitionSpec:
 
     stages: Annotated[
         Literal["per-block", "auto"] | int | tuple[tuple[str, ...], ...],
-        'one stage a node ("per-block"), the number of stages to cut by cost, or each stage as a list of node names; "auto": the '
-        "fewest stages, on at most the given devices, that come within 5 % of the throughput of the best number",
-        AtLeast(1),
-        AtMost(MOST_NODES),
+        'a stage a node, their number, to be cut by cost, or each as a list of nodes; "auto": the fewest within 5 % of the best throughput',
+        AtLeast(1), AtMost(MOST_NODES),
     ] = "per-block"
     profile: Annotated[str | None, "file of times that `petra-graph profile` measured; default: estimates"] = None
     devices: Annotated[int | tuple[str, ...], 'of each replica: their number, or names: ["cuda:0", "cpu"]', AtLeast(1), Length(at_least=1)] = 1
@@ -183,9 +174,7 @@ class LrScheduleSpec(PluginSpec):
 
     name: Annotated[str, 'learning-rate schedule plugin, or "module:attribute"'] = "constant"
     warmup_epochs: Annotated[float, "linear warm-up, counted in updates (epochs)", AtLeast(0)] = 0.0
-    delay_epochs: Annotated[
-        float, "time in which the rate of a stage whose gradients are D > 1 updates late rises from 1 / D of it (PipeMare's T1) (epochs)", AtLeast(0)
-    ] = 0.0
+    delay_epochs: Annotated[float, "rise from 1 / D of the rate, where gradients are D > 1 updates late (PipeMare's T1) (epochs)", AtLeast(0)] = 0.0
     scaling: Annotated[Literal["none", "goyal"], '"goyal" multiplies the learning rate by batch * accumulation * replicas / 256, once'] = "none"
 
 
@@ -194,9 +183,7 @@ class PrecisionSpec:
     """Number formats, in arithmetic, memory and between stages."""
 
     compute: Annotated[Literal["float32", "float64", "bfloat16"], "bfloat16: autocast inside blocks, with float32 parameters and streams"] = "float32"
-    fp32_precision: Annotated[
-        Literal["tf32", "ieee"], 'of products in float32 on a GPU: "tf32" rounds factors to 10 bits, and is several times as fast'
-    ] = "tf32"
+    fp32_precision: Annotated[Literal["tf32", "ieee"], 'products in float32 on a GPU; "tf32" rounds factors to 10 bits, and is faster'] = "tf32"
     memory_format: Annotated[Literal["channels-last", "contiguous"], "layout of 4-d tensors"] = "channels-last"
     buffer_dtype: Annotated[StoredDtype, "of inputs stored until their backward; int8: one scale a tensor"] = "as-streams"
     channel_dtype: Annotated[StoredDtype, "of tensors between stages in training; int8: one scale a tensor"] = "as-streams"
@@ -214,8 +201,7 @@ class DataSpec(PluginSpec):
     batch: Annotated[int, "samples in a micro-batch, of one replica", AtLeast(1)] = 64
     evaluation_batch: Annotated[int | None, "samples of an evaluation batch; default: batch", AtLeast(1)] = None
     validation: Annotated[
-        float | str | None,
-        "what evaluations after epochs read: a share of the training samples, drawn by the seed, or a split by name; default: the test data",
+        float | str | None, "what evaluations after epochs read: a drawn share of the training samples, or a split; default: the test data",
         GreaterThan(0), LessThan(1), Length(at_least=1), _is_apart,
     ] = None
     workers: Annotated[int, "loader processes; the samples do not depend on their number", AtLeast(0)] = 0
@@ -242,20 +228,12 @@ class RunSpec:
     evaluation_batches: Annotated[int | None, "most batches of an evaluation, spread over the data, the same in all runs; default: all", AtLeast(1)] = None
     compile: Annotated[bool, "compile blocks by torch.compile; takes minutes at first, and changes the last bits of results"] = False
     record: Annotated[
-        Literal["off", "calls", "graphs"],
-        'record the passes of segments, and replay them, with the same bits: "calls", as flat lists of torch\'s operations, on any device; '
-        '"graphs", as CUDA graphs, whose memory a plan does not count',
+        Literal["off", "calls", "graphs"], "replay recorded passes, with the same bits: torch's operations, or CUDA graphs, whose memory no plan counts"
     ] = "off"
     directory: Annotated[str, "parent of run directories, from the working directory", Length(at_least=1)] = "runs"
     watchdog: Annotated[float, "longest time of an operation, after which a run of several processes fails (seconds)", GreaterThan(0)] = 300.0
-    transport: Annotated[
-        Transport, 'channels between processes: "auto" is shared memory within a machine, "process-group" torch.distributed, "nccl" GPU to GPU'
-    ] = "auto"
-    scheduling: Annotated[
-        Scheduling,
-        '"arrival" begins an operation when its messages have arrived, "static" follows the plan\'s order; "auto": static on CUDA; no result '
-        "depends on it",
-    ] = "auto"
+    transport: Annotated[Transport, '"auto": shared memory in a machine; "process-group": torch.distributed; "nccl": GPU to GPU'] = "auto"
+    scheduling: Annotated[Scheduling, 'begin operations on "arrival" of messages, or in the plan\'s order; "auto": static on CUDA; same bits'] = "auto"
 
 
 @frozen(kw_only=True)
@@ -280,9 +258,7 @@ class CheckpointSpec:
 class MetricSpec(PluginSpec):
     """A metric of the evaluations, with its own options."""
 
-    recorded_as: Annotated[
-        str | None, 'name of its values in the record: "f1-micro" makes test/f1-micro; default: the plugin\'s name', _is_file_name
-    ] = None
+    recorded_as: Annotated[str | None, 'name of its values: "f1-micro" makes test/f1-micro; default: the plugin\'s', _is_file_name] = None
 
 
 @frozen(kw_only=True)

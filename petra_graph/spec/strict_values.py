@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import operator
-import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -26,7 +25,7 @@ from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown, suggestion
 
-# --- bounds ---
+# --- what an annotation says ---
 
 
 @frozen
@@ -53,12 +52,10 @@ AtMost, LessThan = _compared("<=", operator.le), _compared("<", operator.lt)
 
 def Length(exactly: int | None = None, *, at_least: int = 0) -> Bound:  # noqa: N802
     """The length of a list or a text: this one, or at least that."""
-    sign = f"of length {exactly}" if at_least == 0 else "non-empty" if at_least == 1 else f"of length >= {at_least}"
-    wanted = range(at_least, sys.maxsize) if exactly is None else (exactly,)
-    return Bound(sign, str | list | tuple, lambda value: len(value) in wanted)
+    if exactly is not None:
+        return Bound(f"of length {exactly}", str | list | tuple, lambda value: len(value) == exactly)
+    return Bound(f"of length >= {at_least}", str | list | tuple, lambda value: len(value) >= at_least)
 
-
-# --- what an annotation says ---
 
 LISTS, MAPPINGS = (tuple, list, Sequence), (dict, Mapping)
 """The origins of types that are arrays in TOML, and tables of free keys."""
@@ -90,44 +87,39 @@ def _form_of(kind: Any) -> Any:
     return Literal if origin is Literal else next((one for one in _WORDS if one is kind), None)
 
 
-def item_types(kind: Any, length: int) -> tuple[Any, ...]:
+def _item_types(kind: Any, length: int) -> tuple[Any, ...]:
     """Return the type of each item of a list of any length, or else of the length that the type has."""
     first, *others = get_args(kind)
     return (first,) * length if others in ([], [...]) else (first, *others)
 
 
-def has_form(value: Any, kind: Any) -> bool:
+def _has_form(value: Any, kind: Any) -> bool:
     """Whether a value is of a type, whatever is inside it; a list has the length of one that has a type for each item."""
     kind, *_ = annotated(kind)
     form = _form_of(kind)
     if form is Literal:
         return any(type(item) is type(value) and item == value for item in get_args(kind))  # true == 1 == 1.0
     if form is list:
-        return isinstance(value, list | tuple) and len(item_types(kind, len(value))) == len(value)
+        return isinstance(value, list | tuple) and len(_item_types(kind, len(value))) == len(value)
     if form is dict:
         return isinstance(value, Mapping)
     return form is None or type(value) is (str if form is FilePath else form) or (form is float and type(value) is int)
 
 
 def describe(kind: Any) -> str:
-    """Return a value of this type in words: "an integer", "[a string, ...]"."""
-    kind, *_ = annotated(kind)
-    if members(kind) != (kind,):
-        return ", or ".join(map(describe, members(kind)))
-    form = _form_of(kind)
-    if form is Literal:
-        return f"{'one of ' * (len(get_args(kind)) > 1)}{', '.join(map(shown, get_args(kind)))}"
-    if form is list:
-        return f"[{', '.join('...' if one is ... else describe(one) for one in get_args(kind))}]"
-    return "a table" if form is dict else _WORDS.get(form, "anything")
-
-
-def brief(kind: Any) -> str:
-    """Return the bounds of a key as a table of keys has them: ">= 1, < 10"."""
+    """Return a value of this type in words, with its bounds: "an integer >= 1", "[a string, ...]"."""
     kind, _, bounds = annotated(kind)
-    items = [brief(get_args(one)[0]) for one in members(kind) if get_origin(one) in LISTS]
-    own = [one.sign for one in bounds if isinstance(one, Bound)]
-    return ", ".join([*own, *(f"each {one}" for one in items if one)])
+    form, words = _form_of(kind), ""
+    if members(kind) != (kind,):
+        words = ", or ".join(map(describe, members(kind)))
+    elif form is Literal:
+        words = f"{'one of ' * (len(get_args(kind)) > 1)}{', '.join(map(shown, get_args(kind)))}"
+    elif form is list:
+        words = f"[{', '.join('...' if one is ... else describe(one) for one in get_args(kind))}]"
+    else:
+        words = "a table" if form is dict else _WORDS.get(form, "anything")
+    signs = " and ".join(one.sign for one in bounds if isinstance(one, Bound))
+    return f"{words}{',' * (len(members(kind)) > 1)} {signs}" if signs else words
 
 
 def keys_with(mark: object, cls: type) -> tuple[str, ...]:
@@ -159,7 +151,7 @@ class Reader:
     def read(self, value: Any, kind: Any, path: Path = ()) -> Any:
         """Return a value as an annotation says; where it is not so, there are more problems, and the result is of no use."""
         value, (kind, _, bounds), known = plain(value), annotated(kind), len(self.problems)
-        fitting = next((one for one in members(kind) if has_form(value, one)), None)
+        fitting = next((one for one in members(kind) if _has_form(value, one)), None)
         form, found = _form_of(kind), value
         if fitting is None:
             words = [str(word) for one in members(kind) if get_origin(one) is Literal for word in get_args(one)]
@@ -172,7 +164,7 @@ class Reader:
         elif form is dict:
             found = {key: self.read(item, get_args(kind)[1], (*path, key)) for key, item in value.items()}
         elif form is list:
-            kinds = enumerate(zip(value, item_types(kind, len(value)), strict=True))
+            kinds = enumerate(zip(value, _item_types(kind, len(value)), strict=True))
             found = (list if get_origin(kind) is list else tuple)(self.read(*one, (*path, at)) for at, one in kinds)
         elif form is float:
             found = float(value)

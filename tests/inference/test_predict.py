@@ -87,7 +87,7 @@ def test_what_a_network_of_floats_reads():
     tokens = as_samples(np.array([1, 60_000], np.uint16), "x", DataFacts(shape=(2,), dtype="int64"))
     assert tokens.tolist() == [[1, 60_000]]
     with pytest.raises(SpecError, match="reads several inputs"):
-        as_samples({}, "x", DataFacts(shape={"a": (2,), "b": (3,)}))
+        as_samples({}, "x", DataFacts(shape={"a": (2,), "b": (3,)}, dtype={"a": "uint8", "b": "uint8"}))
 
 
 @pytest.mark.parametrize(

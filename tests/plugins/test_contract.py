@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,7 +96,7 @@ def test_what_is_said_within_a_list_or_a_union_is_kept():
     nested.facts = FACTS
     assert problems(DATA_SET, nested, {"sides": [1, 0], "pair": [1], "rate": -1, "table": {"a": 1}}) == [
         'data set "mine": sides.1: must be >= 1 (got 0)',
-        'data set "mine": pair: must be [an integer, an integer] (got [1])',
+        'data set "mine": pair: must be [an integer >= 1, an integer >= 2] (got [1])',
         'data set "mine": rate: must be >= 0 (got -1)',
     ]
 
@@ -132,8 +133,8 @@ def test_paths_code_tables_and_what_toml_cannot_say():
 @pytest.mark.parametrize(
     ("kind", "code", "fault"),
     [
-        (BLOCK, 3, "is an object of class int, not a class or function (inputs, *, ...options) -> a Block"),
-        (BLOCK, torch.relu, "not a class or function (inputs, *, ...options) -> a Block with a signature"),
+        (BLOCK, 3, "is an object of class int, not a class or function (inputs, *, ...options) with a signature"),
+        (BLOCK, torch.relu, "not a class or function (inputs, *, ...options) with a signature"),
         (BLOCK, nn.Flatten(), "is no class of torch.nn.Module or petra_graph.blocks"),
         (BLOCK, type("Old", (Wide,), {"__init__": lambda self, inputs, options: None}), "is written for petra-graph 0.2"),
         (ARCHITECTURE, lambda *, depth=1: (), "its parameters are (depth)"),
@@ -193,23 +194,28 @@ def test_what_breaks_the_contract_when_it_is_built(kind, code, given, fault):
 
 
 @pytest.mark.parametrize(
-    "facts",
+    ("facts", "said"),
     [
-        None,
-        DataFacts(shape=(3,), dtype="float16"),
-        DataFacts(shape=(3,), mean=(0.5,)),
-        DataFacts(shape=(3,), mean=(5.0,), std=(1.0,)),
-        DataFacts(shape={"a": (2,)}),
-        DataFacts(shape=(0, 8)),
-        DataFacts(shape=64),
-        DataFacts(shape=(3,), classes="10"),
+        ({"shape": (3,), "dtype": "float16"}, 'no samples have shape [3] and type "float16"'),
+        ({"shape": (0, 8)}, 'no samples have shape [0, 8] and type "uint8"'),
+        ({"shape": 64}, 'no samples have shape 64 and type "uint8"'),
+        ({"shape": {"a": (2,)}}, "each has a shape and a type"),
+        ({"shape": (3,), "target_shape": 5}, "each has a shape and a type"),
+        ({"shape": (3,), "classes": "10"}, 'classes must be 1 or more (got "10")'),
+        ({"shape": (3,), "mean": (0.5,)}, "mean and std have a number each"),
+        ({"shape": (3,), "mean": (5.0,), "std": (1.0,)}, "of uint8 at most 1 (got [5.0] and [1.0])"),
+        ({"shape": (3,), "mean": (), "std": ()}, "mean and std have a number each"),
     ],
 )
-def test_facts_that_no_samples_could_have(facts):
-    plugin, _ = read(DATA_SET, of_facts(a_set(), lambda: facts))
-    with pytest.raises(
-        PluginError, match="is broken: its facts have shapes, types, classes, mean or std that no samples have"
-    ):
+def test_facts_that_no_samples_could_have(facts, said):
+    plugin, _ = read(DATA_SET, of_facts(a_set(), lambda: DataFacts(**facts)))
+    with pytest.raises(SpecError, match=f'data set "mine": DataFacts: .*{re.escape(said)}'):
+        declared_facts(plugin)
+
+
+def test_facts_that_are_something_else():
+    plugin, _ = read(DATA_SET, of_facts(a_set(), lambda: None))
+    with pytest.raises(PluginError, match='data set "mine" is broken: its facts are an object of class NoneType'):
         declared_facts(plugin)
 
 

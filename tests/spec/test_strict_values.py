@@ -96,7 +96,7 @@ def leaves(value):
         ({"pair": [1, "2"]}, 't.pair.1: must be an integer (got "2")'),
         ({"betas": [0.5]}, "t.betas: must be of length 2 (got [0.5])"),
         ({"betas": [0.5, 1]}, "t.betas.1: must be < 1 (got 1)"),
-        ({"rows": [[1], []]}, "t.rows.1: must be non-empty (got [])"),
+        ({"rows": [[1], []]}, "t.rows.1: must be of length >= 1 (got [])"),
         ({"rows": [[1], [2, -1]]}, "t.rows.1.1: must be >= 0 (got -1)"),
         ({"stages": [["a", 1]]}, "t.stages.0.1: must be a string (got 1)"),
         ({"devices": True}, "t.devices: must be an integer, or [a string, ...] (got true)"),
