@@ -67,9 +67,9 @@ class PetraGraphError(Exception):
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, problems: Iterable[Problem] | Problem | str, hint: str = "") -> None:
+    def __init__(self, problems: Iterable[Problem] | Problem | str, hint: str = "", path: Path = ()) -> None:
         if isinstance(problems, str):
-            problems = Problem(message=problems, hint=hint)
+            problems = Problem(message=problems, hint=hint, path=path)
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
         super().__init__("\n".join(map(str, self.problems)))
 

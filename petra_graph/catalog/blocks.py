@@ -69,7 +69,7 @@ def conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1, relu: 
     return ConvNorm(conv, nn.BatchNorm2d(outputs), *([nn.ReLU(inplace=True)] if relu else []))
 
 
-def _dropped(rate: float) -> nn.Module:
+def dropped(rate: float) -> nn.Module:
     return nn.Dropout(rate) if rate else nn.Identity()
 
 
@@ -81,7 +81,7 @@ class RevBasic(AdditiveCoupling):
         width = inputs[0][0]
         self.first = conv_norm(width, width, kernel=3)
         self.second = conv_norm(width, width, kernel=3)
-        self.dropout = _dropped(dropout)
+        self.dropout = dropped(dropout)
 
     def residual(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.dropout(self.second(self.first(x))))
@@ -96,7 +96,7 @@ class RevBottleneck(AdditiveCoupling):
         self.reduce = conv_norm(width, hidden, kernel=1)
         self.spatial = conv_norm(hidden, hidden, kernel=3)
         self.expand = conv_norm(hidden, width, kernel=1)
-        self.dropout = _dropped(dropout)
+        self.dropout = dropped(dropout)
 
     def residual(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.dropout(self.expand(self.spatial(self.reduce(x)))))
@@ -116,7 +116,7 @@ class RevMlp(AdditiveCoupling):
         super().__init__(inputs)
         features = inputs[0][-1]
         first, last = nn.Linear(features, hidden), nn.Linear(hidden, features)
-        self.function = nn.Sequential(first, _ACTIVATIONS[activation](), _dropped(dropout), last)
+        self.function = nn.Sequential(first, _ACTIVATIONS[activation](), dropped(dropout), last)
 
     def residual(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.function(x))

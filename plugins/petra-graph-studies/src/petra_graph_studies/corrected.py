@@ -157,14 +157,12 @@ class Around(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller passes a closure
-        """Update every parameter that has a gradient, once."""
-        if any(map(delay_of, self.param_groups)):
+        if any(group["staleness"] for group in self.param_groups):
             self.step_late()
         else:
             self.step_in_time()
 
     def step_in_time(self) -> None:
-        """Update without delay."""
         self.inner.step()
 
     step_late = step_in_time
@@ -173,13 +171,7 @@ class Around(torch.optim.Optimizer):
         return self.inner.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from what `state_dict` has returned."""
         self.inner.load_state_dict(state_dict)
-
-
-def delay_of(group: dict[str, Any]) -> float:
-    """Return the mean delay in updates of the gradients of a group."""
-    return cast("float", group["staleness"])
 
 
 def sgd_shares(group: dict[str, Any], delay: float) -> tuple[float, float]:
@@ -207,7 +199,7 @@ class Spike(Around):
     def _step_ahead(self, group: dict[str, Any]) -> None:
         """Let the optimizer step a group that looks further ahead by the delay."""
         groups, ahead = self.param_groups, group[AHEAD]
-        self.param_groups, group[AHEAD] = [group], ahead + delay_of(group)
+        self.param_groups, group[AHEAD] = [group], ahead + group["staleness"]
         try:
             self.inner.step()
         finally:
@@ -215,7 +207,7 @@ class Spike(Around):
 
     def _update_sgd(self, w: list[Tensor], group: dict[str, Any]) -> None:
         lr = group["lr"]
-        a, b = sgd_shares(group, delay_of(group))
+        a, b = sgd_shares(group, group["staleness"])
         g, v = sgd_moments(self, w, group)
         torch._foreach_add_(w, v, alpha=-lr * a)
         torch._foreach_add_(w, g, alpha=-lr * b)
@@ -224,7 +216,7 @@ class Spike(Around):
         if group["weight_decay"] and group["decoupled_weight_decay"]:
             torch._foreach_mul_(p, 1 - group["lr"] * group["weight_decay"])
         now = adam_moments(self, p, group)
-        kept = group["betas"][0] ** delay_of(group)
+        kept = group["betas"][0] ** group["staleness"]
         of_mean = [-group["lr"] * kept * factor for factor in now.factors]
         of_gradient = [-group["lr"] * (1 - kept) * root for root in now.roots]
         torch._foreach_addcdiv_(p, now.first, now.below, of_mean)
@@ -245,7 +237,7 @@ class ErrorFeedback(Around):
     def step_late(self) -> None:
         last, scale_of_last = self._LAST, scale_of(self._LAST)
         for now in late_steps(self.inner):
-            delay, states = delay_of(now.group), [self.state[one] for one in now.p]
+            delay, states = now.group["staleness"], [self.state[one] for one in now.p]
             known = [at for at, state in enumerate(states) if last in state]
             now.take([delay if last in state else 0.0 for state in states])
             if known:
@@ -271,7 +263,7 @@ class Predicted(Around):
         found: WeightsOfDelay = []
         for group in self.param_groups if delay else ():
             p = [one for one in group["params"] if began in self.state.get(one, {})]
-            compensated = delay_of(group) if isinstance(self.inner, Spike) else 0.0
+            compensated = group["staleness"] if isinstance(self.inner, Spike) else 0.0
             for part in chunked(group, p):
                 found += zip(p[part], predicted(p[part], group, delay, compensated), strict=True)
         return found
@@ -339,7 +331,7 @@ class EarlierWeights(Around):
         mean, scale_of_mean = self._MEAN, scale_of(self._MEAN)
         for now in late_steps(self.inner):
             now.take([0.0] * len(now.p))
-            kept, shares = exp(-2 / delay_of(now.group)), []
+            kept, shares = exp(-2 / now.group["staleness"]), []
             states = [self.state[one] for one in now.p]
             for state, direction, scale in zip(states, now.directions, now.scales, strict=True):
                 if mean not in state:

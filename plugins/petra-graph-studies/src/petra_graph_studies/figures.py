@@ -35,12 +35,8 @@ def quantity_and_stage(name: str) -> tuple[str, int] | None:
 def report_fidelity(run: Path, output: Path | None = None) -> Means:
     """Draw the measurements of a run's probe, over the epochs a line a stage, and over the stages at the last epoch, and return them.
 
-    Args:
-        run: a run's directory; the run may still be training.
-        output: the picture; None: "fidelity.png" in the run's directory.
-
-    Raises:
-        SpecError: the run does not exist, or it was not probed.
+    `run` is the directory of a run, which may still be training, `output` the picture, by default "fidelity.png" there. SpecError: the run does
+    not exist, or it was not probed.
     """
     from matplotlib.figure import Figure
 

@@ -61,12 +61,7 @@ class ProbeCallback(Callback):
         self._per_epoch = per_epoch
 
     def problems(self, micro_batches: int | None, processes: int) -> Iterator[Problem]:
-        """Yield why a run cannot be probed.
-
-        Args:
-            micro_batches: of an epoch; None: not known.
-            processes: how many share the stages.
-        """
+        """Yield why a run of so many micro-batches an epoch (None: not known) and processes cannot be probed."""
         if processes > 1:
             message = f"a probe looks at all stages at once, and {processes} processes share them"
             yield Problem(message=message, hint="run in one process, or leave the probe out")
@@ -83,11 +78,7 @@ class ProbeCallback(Callback):
     def observe_stages(
         self, stages: Sequence[StageExecutor], record: Callable[[int, Mapping[str, float]], None]
     ) -> Callable[[range, int | None, int], None]:
-        """Begin to observe all stages; return what is called when they begin between two drains, as `Probe.begin`.
-
-        Args:
-            record: takes metrics of a micro-batch, which is counted from the run's start.
-        """
+        """Observe all stages, and record a micro-batch's metrics; return what is called when they begin between two drains, as `Probe.begin`."""
         probe = Probe(stages, record)
 
         def begin(micro_batches: range, at: int | None, filled: int) -> None:
@@ -156,13 +147,9 @@ class Probe:
             executor.observe(_ProbeObserver(self, index))
 
     def begin(self, micro_batches: range, chosen: Collection[int], at: int | None = None, filled: int = 0) -> None:
-        """Begin to probe, at a drain or at a cut between two probed micro-batches.
+        """Begin to probe the chosen micro-batches of those between two drains, counted from the run's start.
 
-        Args:
-            micro_batches: between two drains, counted from the run's start.
-            chosen: the micro-batches to probe.
-            at: the cut before this forward; None: the drain.
-            filled: as in `program.schedule.order`.
+        It begins at the drain, or `at` the cut before this forward, between two probed ones; `filled` is as in `program.schedule.order`.
         """
         programs = [executor.program for executor in self.executors]
         cut = Cut(micro_batches=micro_batches, at=micro_batches.start if at is None else at, filled=filled)

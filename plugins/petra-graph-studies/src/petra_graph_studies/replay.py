@@ -122,11 +122,9 @@ def gradients(
     parameters: Sequence[Parameters],
     stages: Collection[int],
 ) -> Mapping[int, Gradient]:
-    """Return the loss's gradient in some stages, with all stages at the given parameters.
+    """Return the loss's gradient in some stages, indices of `executors`, with all stages at the given parameters.
 
-    Args:
-        micro_batch: a training micro-batch, whose random numbers are drawn.
-        stages: indices of `executors`; only the stages between them and the loss are differentiated.
+    The random numbers are those of the micro-batch; only the stages between these and the loss are differentiated.
     """
     read = (edge for executor in executors for edge in executor.program.receives if edge.producer == INPUT)
     edges: dict[Edge, Streams] = dict.fromkeys(read, samples)
@@ -154,13 +152,9 @@ def gradients(
 
 
 def _forward(executor: StageExecutor, micro_batch: int, edges: dict[Edge, Streams], target: Tree) -> Tensor | None:
-    """Run the forward of a stage; it leaves no trace.
+    """Run the forward of a stage, which takes what it reads from `edges` and adds what it sends; it leaves no trace.
 
-    Args:
-        edges: what earlier stages have sent; the stage takes what it reads, and adds what it sends.
-
-    Returns:
-        The loss of the stage that holds the head, times the share of the targets that count.
+    Returns the loss of the stage that holds the head, times the share of the targets that count.
     """
     loss: Tensor | None = None
     device = torch.device(executor.program.device)
@@ -183,11 +177,7 @@ class Snapshots:
     """
 
     def __init__(self, executors: Sequence[StageExecutor], updates: Sequence[int] | None = None) -> None:
-        """Begin.
-
-        Args:
-            updates: of each stage since the drain; None: this is a drain.
-        """
+        """Begin after these updates of each stage since the drain; None: this is a drain."""
         self._executors = executors
         self._updates = [0] * len(executors) if updates is None else list(updates)
         self._requests: Counter[tuple[int, int]] = Counter()

@@ -38,7 +38,6 @@ class MlflowRun(Callback):
         self._uri, self._experiment = tracking_uri, experiment
 
     def started(self, run: Started) -> None:
-        """Begin a run of MLflow, or continue it."""
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
         from mlflow.entities import Param
@@ -60,7 +59,6 @@ class MlflowRun(Callback):
             self._client.log_batch(self._run, params=parameters[first : first + _MOST_PARAMETERS])
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        """Log metrics."""
         from mlflow.entities import Metric
 
         now = round(time.time() * 1000)
@@ -93,7 +91,6 @@ class WandbRun(Callback):
         self._project, self._mode = project, mode
 
     def started(self, run: Started) -> None:
-        """Begin a run of wandb, or continue it."""
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 

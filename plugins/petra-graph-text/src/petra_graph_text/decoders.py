@@ -68,11 +68,7 @@ def decoder(
     alpha: Alpha = 1.0,
     beta: Beta = 0.1,
 ) -> tuple[NodeSpec, ...]:
-    """A decoder of the Llama family, from a folder with config.json: a node for each layer.
-
-    Raises:
-        SpecError: the model cannot be read, is of another family, or has other tokens than the data.
-    """
+    """A decoder of the Llama family, from a folder with config.json: a node for each layer."""
     expect_tokens("hf-decoder", facts)
     if model is None and not config:
         raise ValueError('give model = "FOLDER", or config')
@@ -107,8 +103,7 @@ def _expect_layers(lora: LoraOptions, count: int) -> None:
     for pattern in lora.on:
         if not any(is_named([pattern], name) for name in known):
             hint = f"name some of {', '.join(f'*{one}' for one in _LINEAR)}, or nodes: {LAYERS}.*, {HEAD}"
-            message = f"{pattern!r} names no linear layer of the model"
-            raise SpecError(Problem(message=message, hint=hint, path=("lora", "on")))
+            raise SpecError(f"{pattern!r} names no linear layer of the model", hint, ("lora", "on"))
 
 
 def _read_config(model: Path) -> Mapping[str, Any]:
@@ -118,7 +113,7 @@ def _read_config(model: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, TypeError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         hint = "give a folder that transformers' save_pretrained has written"
-        raise SpecError(Problem(message=f"{file} cannot be read: {reason}", hint=hint, path=("model",))) from None
+        raise SpecError(f"{file} cannot be read: {reason}", hint, ("model",)) from None
     return {key: value for key, value in values.items() if key not in _NOT_KEPT}
 
 
@@ -149,8 +144,7 @@ def _faults(values: Mapping[str, Any], facts: DataFacts) -> Sequence[str]:
 def model_of(config: str) -> Any:
     """Return the model of a configuration on the meta device, with one layer: its classes, and how they draw first values.
 
-    Raises:
-        ValueError: transformers refuses the configuration, or its layers are of a kind that is not known here.
+    ValueError: transformers refuses the configuration, or its layers are of a kind that is not known here.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -213,7 +207,6 @@ class Embedding(_Part, Buffered):
         self._add(EMBEDDING, {EMBEDDING: nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)})
 
     def forward(self, tokens_nt: Tensor) -> Streams:  # type: ignore[override]
-        """Return the vectors of the tokens."""
         return (self.get_submodule(EMBEDDING)(tokens_nt),)
 
 
@@ -237,7 +230,6 @@ class AnyLayer(_Part):
         self.begun_anew = (*self.begun_anew, *COEFFICIENTS)
 
     def residual(self, x_ntw: Tensor) -> Tensor:
-        """Return the stream after the layer."""
         positions = torch.arange(x_ntw.shape[1], device=x_ntw.device).unsqueeze(0)
         turned = self.rotary(x_ntw, position_ids=positions)
         layer = self.get_submodule(self._name)
@@ -251,7 +243,6 @@ class Layer(AnyLayer, Buffered):
     streams = 1
 
     def forward(self, x_ntw: Tensor) -> Streams:  # type: ignore[override]
-        """Return the stream after the layer."""
         return (self.residual(x_ntw),)
 
 
@@ -277,7 +268,6 @@ class Logits(_Part, Head):
         self._add(HEAD, {"model.norm": norm, HEAD: nn.Linear(config.hidden_size, config.vocab_size, bias=False)})
 
     def forward(self, x_ntw: Tensor, *_: Tensor) -> Streams:  # type: ignore[override]
-        """Return the logits of the token after each position."""
         return (self.get_submodule(HEAD)(self.get_submodule("model.norm")(x_ntw)).transpose(1, 2),)
 
 

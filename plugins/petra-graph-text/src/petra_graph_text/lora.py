@@ -47,7 +47,6 @@ class AdaptedLinear(nn.Linear):
         self.lora_scaling = options.alpha / options.rank
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the layer's value with its adapter's."""
         value = super().forward(x)
         added: Tensor = self.lora_B(self.lora_A(self.lora_dropout(x)))
         return value + added * self.lora_scaling

@@ -22,7 +22,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 from torch import Tensor
 
-from petra_graph.plugins import AtLeast, AtMost, DataFacts, GreaterThan, Length, LessThan, Problem, SpecError
+from petra_graph.plugins import AtLeast, AtMost, DataFacts, GreaterThan, Length, LessThan, SpecError
 from petra_graph_text.tokenizers_on_disk import TokenCodec, tokenizer_of, vocabulary_of
 
 BYTES = 256
@@ -60,7 +60,6 @@ class TestWindows:
         return (len(self.tokens) - 1) // self.context
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
-        """Return windows and their next tokens, both int64 [n, context]."""
         return windows(self.tokens, np.asarray(indices, np.int64) * self.context, self.context)
 
 
@@ -79,15 +78,13 @@ class TrainingWindows:
     def set_apart(self, share: float) -> tuple[TrainingWindows, TestWindows]:
         """Return the windows of the text's beginning, and those of its end side by side, which have no token in common.
 
-        Raises:
-            SpecError: a part has no window with its next tokens.
+        SpecError: a part has no window with its next tokens.
         """
         first = _first_of_end(self.tokens, share, self.context, of="validation")
         held = TestWindows(tokens=self.tokens[first:], context=self.context)
         return attrs.evolve(self, tokens=self.tokens[:first]), held
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
-        """Return windows and their next tokens, both int64 [n, context]."""
         starts = drawn(seed, epoch, indices) % np.uint64(len(self.tokens) - self.context)
         return windows(self.tokens, starts.astype(np.int64), self.context)
 
@@ -152,12 +149,10 @@ class TextBytes(_Text):
 
     @staticmethod
     def facts(*, context: int) -> DataFacts:
-        """Return the facts of the windows."""
         return text_facts(context, BYTES)
 
     @staticmethod
     def codec(facts: DataFacts) -> Any:  # noqa: ARG004  the contract's signature
-        """Return the bytes of UTF-8."""
         return ByteCodec()
 
     @staticmethod
@@ -195,7 +190,6 @@ class TextCharacters(_Text):
 
     @staticmethod
     def completed(*, root: str, pattern: str, vocabulary: int | None = None) -> Mapping[str, Any]:
-        """Return the number of characters, if it is not given."""
         if vocabulary is not None:
             return {}
         return {"vocabulary": len(set[str]().union(*(one.decode() for one in read_files(root, pattern, utf8=True))))}
@@ -232,11 +226,8 @@ class TextTokens(_Text):
     def _tokens(self, root: str, pattern: str, context: int) -> NDArray[Any]:
         own = vocabulary_of(self._tokenizer)
         if self._vocabulary is not None and self._vocabulary < own:
-            message = (
-                f"{self._tokenizer} has {own} tokens, and vocabulary = {self._vocabulary}: it is of another network"
-            )
-            hint = "give the tokenizer.json of the network's own model"
-            raise SpecError(Problem(message=message, hint=hint, path=("tokenizer",)))
+            found = f"{self._tokenizer} has {own} tokens, and vocabulary = {self._vocabulary}"
+            raise SpecError(f"{found}: it is of another network", "give that of the network's model", ("tokenizer",))
         self.facts = text_facts(context, self._vocabulary or own)  # type: ignore[method-assign, assignment]
         return _codec(self._tokenizer).encode_all(b"".join(read_files(root, pattern, utf8=True)).decode())
 
@@ -247,7 +238,6 @@ class TextTokens(_Text):
 
     @staticmethod
     def completed(*, tokenizer: Path, vocabulary: int | None = None) -> Mapping[str, Any]:
-        """Return the number of the tokenizer's tokens, if none is given."""
         return {} if vocabulary is not None else {"vocabulary": vocabulary_of(tokenizer)}
 
     @staticmethod
@@ -279,18 +269,13 @@ def _characters(root: str, pattern: str, vocabulary: int | None) -> tuple[tuple[
     known = np.flatnonzero(present)
     if vocabulary is not None and len(known) != vocabulary:
         message = f"the text has {len(known)} different characters, not {vocabulary}"
-        hint = f"set vocabulary = {len(known)}, or leave it out"
-        raise SpecError(Problem(message=message, hint=hint, path=("vocabulary",)))
+        raise SpecError(message, f"set vocabulary = {len(known)}, or leave it out", ("vocabulary",))
     number = (np.cumsum(present) - 1).astype(np.uint16 if len(known) <= 2**16 else np.uint32)
     return tuple(map(chr, known.tolist())), number[points]
 
 
 def _first_of_end(tokens: NDArray[Any], share: float, context: int, *, of: str) -> int:
-    """Return the first token of a text's end, which is a share of it.
-
-    Raises:
-        SpecError: a part has no window with its next tokens.
-    """
+    """Return the first token of a text's end, which is a share of it; SpecError: a part has no window with its next tokens."""
     first = len(tokens) - round(share * len(tokens))
     if min(first, len(tokens) - first) <= context:
         message = (
@@ -298,15 +283,14 @@ def _first_of_end(tokens: NDArray[Any], share: float, context: int, *, of: str) 
             f"{context} needs one more than its length in both"
         )
         path = ("context",) if of == "test" else ()  # else that of the share
-        raise SpecError(Problem(message=message, hint="lower context, or give more text", path=path))
+        raise SpecError(message, "lower context, or give more text", path)
     return first
 
 
 def read_files(root: str, pattern: str, *, utf8: bool = False) -> Iterator[bytes]:
     """Yield the contents of `root`, or of its files in the order of their names.
 
-    Raises:
-        SpecError: there is no file, one cannot be read, or one is not UTF-8 where it must be.
+    SpecError: there is no file, one cannot be read, or one is not UTF-8 where it must be.
     """
     for file in files_of(root, pattern):
         try:
@@ -314,19 +298,15 @@ def read_files(root: str, pattern: str, *, utf8: bool = False) -> Iterator[bytes
             if utf8:
                 content.decode()
         except OSError as error:
-            raise _error(f"{file} cannot be read: {error.strerror}", "give files that you may read") from None
+            raise SpecError(f"{file} cannot be read: {error.strerror}", path=("root",)) from None
         except UnicodeDecodeError as error:
             hint = 'name the text files with pattern, or use data set "text-bytes"'
-            raise _error(f"{file} is not text in UTF-8: byte {error.start}", hint) from None
+            raise SpecError(f"{file} is not text in UTF-8: byte {error.start}", hint, ("root",)) from None
         yield content
 
 
 def files_of(root: str, pattern: str) -> list[Path]:
-    """Return the file, or the files of a folder without hidden ones, in an order that is the same on every machine.
-
-    Raises:
-        SpecError: no file matches.
-    """
+    """Return the file, or the files of a folder without hidden ones, in an order that is the same on every machine; SpecError: no file matches."""
     expanded = sysconfig.get_path("stdlib") if root == STDLIB else os.path.expandvars(root)
     folder = Path(expanded).expanduser().absolute()
     if folder.is_file():
@@ -339,22 +319,18 @@ def files_of(root: str, pattern: str) -> list[Path]:
             if file.is_file() and not any(part.startswith(".") or part in left_out for part in parts):
                 found.append((parts, file))
     except (ValueError, NotImplementedError) as error:
-        raise _error(f"pattern {pattern!r} cannot be used: {error}", 'write one as in "**/*.txt"', "pattern") from None
+        message, hint = f"pattern {pattern!r} cannot be used: {error}", 'write one as in "**/*.txt"'
+        raise SpecError(message, hint, ("pattern",)) from None
     if not found:
         what = f"no file {pattern!r} in {folder}" if folder.is_dir() else f"no file or folder {folder}"
-        raise _error(f"there is {what}", f'give a text file, a folder of them, or root = "{STDLIB}"')
+        raise SpecError(f"there is {what}", f'give a text file, a folder of them, or root = "{STDLIB}"', ("root",))
     return [file for _, file in sorted(found)]
-
-
-def _error(message: str, hint: str, key: str = "root") -> SpecError:
-    return SpecError(Problem(message=message, hint=hint, path=(key,)))
 
 
 class ByteCodec:
     """The bytes of UTF-8."""
 
     def encode(self, text: str) -> Sequence[int]:
-        """Return the bytes of a text."""
         return list(text.encode())
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -377,5 +353,4 @@ class CharacterCodec:
         return [self._numbers[character] for character in text]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of characters."""
         return "".join(self.characters[number] for number in tokens)

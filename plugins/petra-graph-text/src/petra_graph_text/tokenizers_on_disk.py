@@ -12,12 +12,12 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from petra_graph.plugins import Problem, SpecError
+from petra_graph.plugins import SpecError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-FILE = "tokenizer.json"
+FILE, _PATH = "tokenizer.json", ("tokenizer",)
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPACE = "▁"
 """A space in the tokens of SentencePiece."""
@@ -40,7 +40,6 @@ class TokenCodec:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=False))
 
     def encode_all(self, text: str) -> NDArray[np.int32]:
-        """Return the tokens of a long text."""
         parts, begin = [np.empty(0, np.int32)], 0
         while begin < len(text):
             line = text.find("\n", begin + _AT_ONCE)
@@ -51,24 +50,16 @@ class TokenCodec:
 
 
 def file_of(name: Path) -> Path:
-    """Return the file that an option names, itself or by its folder.
-
-    Raises:
-        SpecError: the file is missing.
-    """
+    """Return the file that an option names, itself or by its folder; SpecError: the file is missing."""
     path = name.expanduser()
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
-        raise _error(f"there is no file {file}", "give the tokenizer.json of the model")
+        raise SpecError(f"there is no file {file}", "give the tokenizer.json of the model", _PATH)
     return file
 
 
 def tokenizer_of(name: Path) -> Tokenizer:
-    """Open a tokenizer.json.
-
-    Raises:
-        SpecError: the file is missing, or cannot be read.
-    """
+    """Open a tokenizer.json; SpecError: the file is missing, or cannot be read."""
     from tokenizers import Tokenizer
 
     file = file_of(name)
@@ -76,7 +67,7 @@ def tokenizer_of(name: Path) -> Tokenizer:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # noqa: BLE001  the library raises no narrower class
         hint = "give the tokenizer.json of the model, as transformers saves it"
-        raise _error(f"{file} is no tokenizer: {error}", hint) from None
+        raise SpecError(f"{file} is no tokenizer: {error}", hint, _PATH) from None
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
@@ -93,15 +84,14 @@ def bytes_of_tokens(name: Path) -> list[int]:
     A token of a byte-level tokenizer is written in an alphabet with one character a byte; other tokenizers write characters, a
     space as U+2581, and single bytes as <0x0A>.
 
-    Raises:
-        SpecError: as `tokenizer_of`; or tokens are neither.
+    SpecError: as `tokenizer_of`; or tokens are neither.
     """
     tokenizer = tokenizer_of(name)
     decoder = str(json.loads(tokenizer.to_str()).get("decoder"))
     byte_level = "ByteLevel" in decoder
     if not byte_level and _SPACE not in decoder:
         hint = "use perplexity, or a model with byte-level or SentencePiece tokens"
-        raise _error(f"{file_of(name)} does not say how many bytes a token is", hint)
+        raise SpecError(f"{file_of(name)} does not say how many bytes a token is", hint, _PATH)
     added = {number: str(token.content) for number, token in tokenizer.get_added_tokens_decoder().items()}
     sizes = [0] * vocabulary_of(name)
     for token, number in tokenizer.get_vocab(with_added_tokens=True).items():
@@ -112,7 +102,3 @@ def bytes_of_tokens(name: Path) -> list[int]:
         else:
             sizes[number] = 1 if _BYTE.fullmatch(token) else len(token.replace(_SPACE, " ").encode())
     return sizes
-
-
-def _error(message: str, hint: str) -> SpecError:
-    return SpecError(Problem(message=message, hint=hint, path=("tokenizer",)))

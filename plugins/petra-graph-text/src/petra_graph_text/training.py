@@ -13,10 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 import petra_graph
+from petra_graph.catalog.losses_and_metrics import widened
 from petra_graph.plugins import AtLeast, Callback, Length, Started
+from petra_graph.plugins.data_set import IGNORED
 from petra_graph_text.tokenizers_on_disk import bytes_of_tokens
 
-_IGNORED = -100
 FILE = "samples.txt"
 
 
@@ -29,7 +30,6 @@ class TokenCrossEntropy:
     logits = True
 
     def __call__(self, output: Tensor, target: Tensor) -> Tensor:
-        """Return the mean loss, in float32 or wider."""
         return functional.cross_entropy(*_tokens(output, target))
 
     def metrics(self, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
@@ -46,8 +46,7 @@ class TokenCrossEntropy:
 
 def _tokens(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return logits [n * t, c] of float32 or wider, and tokens [n * t]."""
-    logits = output.movedim(1, -1).flatten(0, -2)
-    return logits if logits.dtype == torch.float64 else logits.float(), target.flatten()
+    return widened(output.movedim(1, -1).flatten(0, -2)), target.flatten()
 
 
 class BitsPerByte:
@@ -67,15 +66,10 @@ class BitsPerByte:
         self._bytes = 0
 
     def update(self, output: Tensor, target: Tensor) -> None:
-        """Add logits [n, c, *] and tokens, int64 [n, *]; targets of -100 are passed over.
-
-        Raises:
-            IndexError: a target is no token of the tokenizer.
-        """
-        logits = output if output.dtype == torch.float64 else output.float()
-        each = functional.cross_entropy(logits, target, reduction="none", ignore_index=_IGNORED)
+        """Add logits [n, c, *] and tokens, int64 [n, *]; targets of -100 are passed over; IndexError: a target is no token of the tokenizer."""
+        each = functional.cross_entropy(widened(output), target, reduction="none")
         self._nats = self._nats + each.double().sum()
-        self._bytes += int(self._bytes_of[target[target != _IGNORED].cpu()].sum())
+        self._bytes += int(self._bytes_of[target[target != IGNORED].cpu()].sum())
 
     def compute(self) -> Tensor:
         """Return the mean; NaN if the targets are no bytes."""
@@ -99,13 +93,8 @@ class TextSamples(Callback):
         top_k: Annotated[int | None, "draw from this many of the likeliest tokens; default: all", AtLeast(1)] = None,
         seed: Annotated[int, "seed of the draws", AtLeast(0)] = 0,
     ) -> None:
-        self._options: dict[str, Any] = {
-            "prompt": prompt,
-            "tokens": tokens,
-            "temperature": temperature,
-            "top_k": top_k,
-            "seed": seed,
-        }
+        self._options: dict[str, Any] = {"prompt": prompt, "tokens": tokens, "temperature": temperature}
+        self._options |= {"top_k": top_k, "seed": seed}
         self._directory = Path()
         self._bytes = 0
 
@@ -117,16 +106,13 @@ class TextSamples(Callback):
         self._bytes = self._file.stat().st_size
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
-        """Draw a sample and write it."""
         text = petra_graph.open_run(self._directory).sample(weights=weights, **self._options)
         self._write(f"--- epoch {epoch}\n{text}\n\n")
 
     def state(self) -> Any:
-        """Return the length of the file."""
         return self._bytes
 
     def restore(self, state: Any) -> None:
-        """Cut the file back."""
         self._bytes = min(state, self._bytes)
         self._write("")
 

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from petra_graph.blocks import Buffered, Head, Shape, Streams, TwoFunctionCoupling
-from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, LessThan, NodeSpec, Problem, SpecError
+from petra_graph.catalog.blocks import dropped
+from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, LessThan, NodeSpec, SpecError
 
 _STD = 0.02
 """Of initial weights, as in GPT-2."""
@@ -39,10 +40,6 @@ Known = Annotated[Literal["learned", "rotary"], "how tokens know where they stan
 Count = Annotated[int | None, "outputs of the head; default: the data set's classes", AtLeast(2)]
 
 
-def _dropped(rate: float) -> nn.Module:
-    return nn.Dropout(rate) if rate else nn.Identity()
-
-
 class _Positioned(Buffered):
     """Vectors [n, t, w] and those of their positions, as two equal streams."""
 
@@ -56,7 +53,7 @@ class _Positioned(Buffered):
         dropout: Dropout = 0.0,
     ) -> None:
         super().__init__(inputs)
-        self.dropout = _dropped(dropout)
+        self.dropout = dropped(dropout)
         self.width, self.std, self.learned = width, std, positions == "learned"
 
     def _add_positions(self, longest: int) -> None:
@@ -96,7 +93,6 @@ class TokenEmbedding(_Positioned):
         self._add_positions(shape[0])
 
     def forward(self, tokens_nt: Tensor) -> Streams:  # type: ignore[override]
-        """Return two equal streams."""
         return self._streams(self.tokens(tokens_nt))
 
 
@@ -122,7 +118,6 @@ class PatchEmbedding(_Positioned):
         self._add_positions(height // patch * (width // patch))
 
     def forward(self, images: Tensor) -> Streams:  # type: ignore[override]
-        """Return two equal streams."""
         return self._streams(self.patches(images).flatten(2).transpose(1, 2))
 
 
@@ -157,18 +152,16 @@ class RevTransformer(TwoFunctionCoupling):
         self.mlp_norm = nn.LayerNorm(width)
         hidden = max(1, round(expansion * width))
         self.mlp = nn.Sequential(
-            nn.Linear(width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, width), _dropped(dropout)
+            nn.Linear(width, hidden), nn.GELU(approximate="tanh"), nn.Linear(hidden, width), dropped(dropout)
         )
         for layer in (self.attention.read, self.attention.write, self.mlp[0], self.mlp[2]):
             last = layer in {self.attention.write, self.mlp[2]}
             _initialise(layer, output_std if last else _STD)
 
     def f(self, x: Tensor) -> Tensor:
-        """Return the attention's value."""
         return cast(Tensor, self.attention(self.attention_norm(x)))
 
     def g(self, x: Tensor) -> Tensor:
-        """Return the MLP's value."""
         return cast(Tensor, self.mlp(self.mlp_norm(x)))
 
 
@@ -186,10 +179,9 @@ class Attention(nn.Module):
             raise ValueError(f"rotary positions need an even number of features of a head (got {width // heads})")
         self.read = nn.Linear(width, 3 * width)
         self.write = nn.Linear(width, width)
-        self.dropout = _dropped(dropout)
+        self.dropout = dropped(dropout)
 
     def forward(self, x_ntw: Tensor) -> Tensor:
-        """Return the attention's value."""
         parts = self.read(x_ntw).unflatten(-1, (3, self.heads, -1))
         q_nhtd, k_nhtd, v_nhtd = parts.permute(2, 0, 3, 1, 4)
         if self.rotary:
@@ -229,7 +221,6 @@ class TokenLogits(_Logits):
     draws = False
 
     def forward(self, x1: Tensor, x2: Tensor) -> Streams:  # type: ignore[override]
-        """Return the logits of the token after each position."""
         return (self.linear(self.norm(x1 + x2)).transpose(1, 2),)
 
 
@@ -239,7 +230,6 @@ class PooledLogits(_Logits):
     draws = False
 
     def forward(self, x1: Tensor, x2: Tensor) -> Streams:  # type: ignore[override]
-        """Return the logits of a class."""
         return (self.linear(self.norm(x1 + x2).mean(dim=1)),)
 
 
@@ -249,29 +239,22 @@ def _initialise(layer: nn.Module, std: float) -> None:
     nn.init.zeros_(layer.bias)
 
 
-def _nodes(
+def _nodes(  # noqa: PLR0917  the options of both networks, in their order
     kind: Literal["token", "patch"],
     embedding: dict[str, int],
     classes: int,
-    *,
     layers: int,
     heads: int,
     width: int,
     expansion: float,
     positions: str,
-    embedding_std: float,
+    std: float,
     dropout: float,
 ) -> tuple[NodeSpec, ...]:
     rotary = positions == "rotary"
-    begun = {"width": width, "positions": "none" if rotary else "learned", "std": embedding_std, "dropout": dropout}
-    block = {
-        "heads": heads,
-        "expansion": expansion,
-        "causal": kind == "token",
-        "rotary": rotary,
-        "dropout": dropout,
-        "output_std": _STD / sqrt(2 * layers),
-    }
+    begun = {"width": width, "positions": "none" if rotary else "learned", "std": std, "dropout": dropout}
+    how = {"causal": kind == "token", "rotary": rotary, "dropout": dropout, "output_std": _STD / sqrt(2 * layers)}
+    block = {"heads": heads, "expansion": expansion, **how}
     head = "token-logits" if kind == "token" else "pooled-logits"
     return (
         NodeSpec(name="embedding", block=f"{kind}-embedding", options=embedding | begun),
@@ -292,26 +275,11 @@ def gpt(
     embedding_std: Std = 1.0,
     dropout: Dropout = 0.0,
 ) -> tuple[NodeSpec, ...]:
-    """Reversible GPT: layers + 2 stages, for tokens with a target each.
-
-    Raises:
-        SpecError: samples are not tokens with a target each, or the size of the vocabulary is unknown.
-    """
+    """Reversible GPT: layers + 2 stages, for tokens with a target each."""
     expect_tokens("gpt", facts)
     known = facts.outputs(vocabulary, "vocabulary")
-    embedding = {"vocabulary": known}
-    return _nodes(
-        "token",
-        embedding,
-        known,
-        layers=layers,
-        heads=heads,
-        width=width,
-        expansion=expansion,
-        positions=positions,
-        embedding_std=embedding_std,
-        dropout=dropout,
-    )
+    how = layers, heads, width, expansion, positions, embedding_std, dropout
+    return _nodes("token", {"vocabulary": known}, known, *how)
 
 
 def expect_tokens(architecture: str, facts: DataFacts) -> None:
@@ -319,7 +287,7 @@ def expect_tokens(architecture: str, facts: DataFacts) -> None:
     if not facts.of_tokens:
         came = f"{facts.dtype} {list(facts.shape)} with targets of shape {list(facts.target_shape)}"
         message = f"{architecture} needs samples int64 [tokens] with a target for each token; the data set has {came}"
-        raise SpecError(Problem(message=message, hint='use data set "text-characters", "text-bytes" or "text-tokens"'))
+        raise SpecError(message, 'use data set "text-characters", "text-bytes" or "text-tokens"')
 
 
 def vit(
@@ -335,21 +303,6 @@ def vit(
     embedding_std: Std = 1.0,
     dropout: Dropout = 0.0,
 ) -> tuple[NodeSpec, ...]:
-    """Reversible ViT: layers + 2 stages, for images of any size.
-
-    Raises:
-        SpecError: the number of classes is unknown.
-    """
-    known = facts.outputs(classes)
-    return _nodes(
-        "patch",
-        {"patch": patch},
-        known,
-        layers=layers,
-        heads=heads,
-        width=width,
-        expansion=expansion,
-        positions=positions,
-        embedding_std=embedding_std,
-        dropout=dropout,
-    )
+    """Reversible ViT: layers + 2 stages, for images of any size."""
+    how = layers, heads, width, expansion, positions, embedding_std, dropout
+    return _nodes("patch", {"patch": patch}, facts.outputs(classes), *how)

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from petra_graph.catalog.datasets.splits import ImageSplit, as_images, stratified
-from petra_graph.errors import Problem, RunFailed
+from petra_graph.errors import RunFailed, SpecError
 from petra_graph.image_files import SUFFIXES, decode, resize_and_crop, visible_files
 from petra_graph.plugins import AtLeast, AtMost, DataFacts, GreaterThan, Length, LessThan
-from petra_graph_vision.images import Augment, Flip, Mean, Mix, Padding, Root, Std, expanded, reading, refused
+from petra_graph_vision.images import Augment, Flip, Mean, Mix, Padding, Root, Std, expanded, reading
 from petra_graph_vision.published_sets import IMAGENET_TRAINING
 from petra_graph_vision.transforms import augmented
 
@@ -92,7 +92,6 @@ class ImageNet:
 
     @staticmethod
     def facts(*, size: int, resize: int, classes: int, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
-        """Return the facts that the options say."""
         if resize < size:
             raise ValueError(f"resize must be at least size (got resize = {resize}, size = {size})")
         return DataFacts(shape=(3, size, size), classes=classes, mean=mean, std=std)
@@ -156,7 +155,6 @@ class ImageFolder:
 
     @staticmethod
     def facts(*, size: int, classes: int | None = None, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
-        """Return the facts that the options say."""
         return DataFacts(shape=(3, size, size), classes=classes, mean=mean, std=std)
 
     @staticmethod
@@ -181,7 +179,7 @@ def _both(root: Path, train: str, test: str, classes: int | None, hint: str) -> 
     both = [ClassFolders.of(folder, classes, hint) for folder in folders]
     if odd := sorted(set(both[0].classes) ^ set(both[1].classes)):
         message = f"{folders[0]} and {folders[1]} must have the same classes (only one has {', '.join(odd[:5])})"
-        raise refused(message, hint)
+        raise SpecError(message, hint, ("root",))
     return both[0], both[1]
 
 
@@ -212,11 +210,7 @@ class ClassFolders:
 
     @classmethod
     def of(cls, folder: Path, classes: int | None, hint: str) -> ClassFolders:
-        """Scan a folder.
-
-        Raises:
-            SpecError: it does not exist, has another number of classes, or has a class without images.
-        """
+        """Scan a folder; SpecError: it does not exist, has another number of classes, or has a class without images."""
         with reading(str(folder), hint):
             names = _class_names(folder)
             found = [
@@ -225,11 +219,15 @@ class ClassFolders:
             ]
         if names and set(names) <= _SPLITS:
             hint = "leave out test_share, which parts the images of one folder"
-            raise refused(f"{folder} has the folders {', '.join(names)}, which are splits and not classes", hint)
+            raise SpecError(
+                f"{folder} has the folders {', '.join(names)}, which are splits and not classes", hint, ("root",)
+            )
         if len(names) != (classes or max(2, len(names))):
-            raise refused(f"{folder} must hold {classes or 'at least two'} class folders (got {len(names)})", hint)
+            raise SpecError(
+                f"{folder} must hold {classes or 'at least two'} class folders (got {len(names)})", hint, ("root",)
+            )
         if empty := [name for name, files in zip(names, found, strict=True) if not files]:
-            raise refused(f"{folder} has classes without images: {', '.join(empty[:5])}", hint)
+            raise SpecError(f"{folder} has classes without images: {', '.join(empty[:5])}", hint, ("root",))
         counts = [len(files) for files in found]
         return cls(
             classes=names, files=tuple(chain.from_iterable(found)), targets=np.repeat(np.arange(len(names)), counts)
@@ -250,18 +248,11 @@ def _class_names(folder: Path) -> tuple[str, ...]:
 
 
 def open_rgb(file: str) -> Image.Image:
-    """Return one file decoded to RGB.
-
-    Raises:
-        RunFailed: it cannot be decoded.
-    """
+    """Return one file decoded to RGB; RunFailed: it cannot be decoded."""
     try:
         return decode(file)
     except ValueError as error:
-        problem = Problem(
-            message=f"{file} cannot be decoded: {error}", hint="replace or remove the file", path=("root",)
-        )
-        raise RunFailed(problem) from error
+        raise RunFailed(f"{file} cannot be decoded: {error}", "replace or remove the file", ("root",)) from error
 
 
 def centre(image: Image.Image, size: int, shorter: int | None = None) -> NDArray[np.uint8]:
@@ -280,7 +271,6 @@ class ImageFiles:
     """The shorter side before the crop; None: `size`."""
 
     def __getitem__(self, indices: NDArray[np.intp]) -> NDArray[np.uint8]:
-        """Return pixels [n, size, size, 3]."""
         return np.stack([centre(open_rgb(self.files[index]), self.size, self.shorter) for index in indices])
 
 
@@ -300,11 +290,7 @@ class RandomViews:
         return self.plain.fetch_targets(indices)
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Load samples: uint8 images [n, 3, size, size] in channels-last memory, and int64 targets [n].
-
-        Raises:
-            RunFailed: a file cannot be decoded.
-        """
+        """Load samples: uint8 images [n, 3, size, size] in channels-last memory, and int64 targets [n]; RunFailed: a file cannot be decoded."""
         of, views = self.plain.pixels, list[NDArray[np.uint8]]()
         for index in map(int, indices):
             generator = np.random.default_rng([seed, epoch, _SAMPLE, index])

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import SpecError
 from petra_graph.plugins import AtLeast, AtMost, GreaterThan, Length
 from petra_graph_vision.transforms import check_transforms
 
@@ -44,10 +44,6 @@ Std = Annotated[_Stds, "standard deviation of each channel, in [0, 1]", Length(3
 GreyStd = Annotated[_Stds, "standard deviation of the channel, in [0, 1]", Length(1)]
 
 
-def refused(message: str, hint: str = "") -> SpecError:
-    return SpecError(Problem(message=message, hint=hint, path=("root",)))
-
-
 def expanded(root: Path) -> Path:
     return Path(os.path.expandvars(root)).expanduser().absolute()
 
@@ -60,4 +56,4 @@ def reading(what: str, hint: str) -> Iterator[None]:
     except SpecError:
         raise
     except Exception as error:
-        raise refused(f"{what} cannot be read: {str(error) or type(error).__name__}", hint) from error
+        raise SpecError(f"{what} cannot be read: {str(error) or type(error).__name__}", hint, ("root",)) from error

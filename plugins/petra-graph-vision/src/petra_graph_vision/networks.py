@@ -21,7 +21,7 @@ from torchvision.models.vision_transformer import EncoderBlock
 
 from petra_graph.blocks.dual_residual import Alpha, Beta
 from petra_graph.catalog.networks import Anchors, Coupling, module_nodes
-from petra_graph.plugins import AtLeast, DataFacts, NodeSpec, Problem, SpecError
+from petra_graph.plugins import AtLeast, DataFacts, NodeSpec, SpecError
 
 _COLOURS = 3
 _WITHOUT_AUXILIARY = {"aux_logits": False, "init_weights": True}
@@ -48,17 +48,13 @@ def nodes(
     alpha: Alpha = 1.0,
     beta: Beta = 0.1,
 ) -> tuple[NodeSpec, ...]:
-    """A classification network of torchvision by its parts; residual blocks made reversible on demand.
-
-    Raises:
-        SpecError: torchvision has no such network, samples are no images of one or three channels, or the number of classes is unknown.
-    """
+    """A classification network of torchvision by its parts; residual blocks made reversible on demand."""
     known = models.list_models(module=models)
     if network not in known:
         message = f"torchvision has no classification network {network!r}"
         close = get_close_matches(network, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "torchvision.models.list_models() has all names"
-        raise SpecError(Problem(message=message, hint=hint, path=("network",)))
+        raise SpecError(message, hint, ("network",))
     facts.expect_images(network)
     if facts.shape[0] not in (1, _COLOURS):
         raise SpecError(f"{network} needs images of 1 or {_COLOURS} channels; samples are {list(facts.shape)}")
@@ -76,14 +72,7 @@ def nodes(
 
 
 def build(network: str, classes: int, sides: Sequence[int], arguments: Mapping[str, Any] | None = None) -> nn.Module:
-    """Return a network of torchvision that reads images [n, 1 or 3, height, width] of any size.
-
-    Args:
-        network: its name in torchvision.
-        classes: its outputs.
-        sides: height and width to which images are brought.
-        arguments: further ones of torchvision's function.
-    """
+    """Return a network of torchvision, which brings images [n, 1 or 3, height, width] to the height and width `sides`."""
     made: nn.Module = models.get_model(
         network,
         num_classes=classes,
@@ -113,7 +102,6 @@ class Read(nn.Module):
         self.sides = tuple(sides)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Return images [n, 3, height, width]."""
         if image.shape[1] == 1:
             image = image.expand(-1, _COLOURS, -1, -1)
         if image.shape[2:] == self.sides:
@@ -127,7 +115,6 @@ class Mean(nn.Module):
     draws = False
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return [n, channels]."""
         return x.mean([2, 3])
 
 
@@ -142,7 +129,6 @@ class Patches(nn.Module):
         self.positions, self.dropout = network.encoder.pos_embedding, network.encoder.dropout
 
     def forward(self, image: Tensor) -> Tensor:
-        """Return [n, tokens, width]."""
         patches = self.conv_proj(image)
         patches = patches.reshape(*patches.shape[:2], -1).permute(0, 2, 1)
         tokens = torch.cat([self.class_token.expand(len(image), -1, -1), patches], 1)
@@ -156,7 +142,6 @@ class First(nn.Module):
     draws = False
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return [n, width]."""
         return x[:, 0]
 
 

@@ -58,12 +58,10 @@ class _Published:
 
     @classmethod
     def facts(cls, *, mean: tuple[float, ...], std: tuple[float, ...]) -> DataFacts:
-        """Return the facts of the images."""
         return DataFacts(shape=cls.shape, classes=cls.classes, mean=mean, std=std, class_names=cls.class_names)
 
     @classmethod
     def training_samples(cls) -> int:
-        """Return the number of training samples."""
         return cls.samples
 
 

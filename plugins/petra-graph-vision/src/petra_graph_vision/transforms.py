@@ -42,8 +42,7 @@ def check_transforms(tables: Sequence[Table], *, mixing: bool) -> None:
 def make_transform(table: Table, *, mixing: bool, **given: Any) -> Callable[..., Any]:
     """Return the transform of a table; `given` are options that the data set knows.
 
-    Raises:
-        ValueError: there is no such transform or option, or torchvision refuses a value.
+    ValueError: there is no such transform or option, or torchvision refuses a value.
     """
     from torchvision.transforms import v2
 
@@ -107,7 +106,6 @@ class AugmentedSplit:
         return targets
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
-        """Load samples as the split does, each transformed."""
         images, targets = self.split.fetch(indices, seed=seed, epoch=epoch)
         assert isinstance(targets, Tensor)
         if self.transforms:
