@@ -8,15 +8,15 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
+from petra_graph.cli.options_and_output import print_problems
+from petra_graph.errors import FailedOnAnotherProcess, Interrupted, PetraGraphError
+from petra_graph.plugins import registry
+from petra_graph.plugins.author_code import author_code, find_code
 from petra_graph.runtime import system
 from petra_graph.version import __version__
-
-if TYPE_CHECKING:
-    from petra_graph.plugins.registry import Entry
 
 VERBS = {
     "run": ("spec_verbs", "Train a spec."),
@@ -50,26 +50,14 @@ def load_verb(name: str) -> click.Command:
     if name in VERBS:
         imported = vars(importlib.import_module(f"petra_graph.cli.{VERBS[name][0]}")).values()
         return next(one for one in imported if isinstance(one, click.Command) and one.name == name)
-    from petra_graph.plugins.author_code import author_code, find_code
-
-    entry = next(one for one in _others() if one.name == name)
+    entry = next(one for one in registry.discover().entries if (one.group, one.name) == (registry.VERBS, name))
     with author_code(f"{entry.distribution}: the verb {name!r} ({entry.target}) cannot be imported"):
         loaded: click.Command = find_code(entry.target)
     return loaded
 
 
-def _others() -> list[Entry]:
-    """Return the verbs of other distributions."""
-    from petra_graph.plugins import registry
-
-    return sorted((one for one in registry.discover().entries if one.group == registry.VERBS), key=lambda one: one.name)
-
-
 def command_line() -> click.Group:
-    """Return the group of all verbs that are installed, as their lines; ours come first."""
-    lines = {name: line for name, (_, line) in VERBS.items()}
-    for entry in _others():
-        lines.setdefault(entry.name, f"A verb of {entry.distribution}.")
+    """Return the group of all verbs that are installed, as their lines."""
 
     @click.group(cls=Verbs, subcommand_metavar="VERB [ARGUMENTS]...")
     @click.version_option(__version__, message="%(prog)s %(version)s")
@@ -79,6 +67,10 @@ def command_line() -> click.Group:
         Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plugin problem, 130 interrupted.
         """
 
+    lines = {name: line for name, (_, line) in VERBS.items()}
+    for one in registry.discover().entries:
+        if one.group == registry.VERBS:
+            lines.setdefault(one.name, f"A verb of {one.distribution}.")
     for name, line in lines.items():
         cli.add_command(click.Command(name, short_help=line))
     return cli
@@ -113,8 +105,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str] | None) -> int:
     """Run a verb; of errors, those that a user can mend are printed to stderr, and any other is raised."""
-    from petra_graph.errors import FailedOnAnotherProcess, Interrupted, PetraGraphError
-
     try:
         code = command_line().main(args=arguments, prog_name="petra-graph", standalone_mode=False)
     except click.ClickException as error:
@@ -125,8 +115,6 @@ def _run(arguments: list[str] | None) -> int:
     except (Interrupted, FailedOnAnotherProcess) as error:
         return error.exit_code
     except PetraGraphError as error:
-        from petra_graph.cli.options_and_output import print_problems
-
         print_problems(error.problems)
         return error.exit_code
     return code if isinstance(code, int) else 0

@@ -1,7 +1,9 @@
-"""What verbs share: a verb is a function, whose signature says its parameters; results go to stdout, everything else to stderr."""
+"""What verbs share: a verb is a function, whose signature says its parameters; its answer goes to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -9,7 +11,6 @@ from contextlib import redirect_stdout, suppress
 from functools import wraps
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
-from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import click
@@ -17,18 +18,19 @@ from attrs import frozen
 
 from petra_graph.errors import Problem, printable
 
-_STDOUT = "petra_graph.stdout"
+
+def import_torch() -> None:
+    """Import torch without the collector of garbage, which would look at all of it again and again: a quarter of a short verb's seconds."""
+    gc.disable()
+    importlib.import_module("torch")
+    gc.enable()
+    gc.freeze()
 
 
-# --- output ---
-
-
-def echo(text: str = "", *, err: bool = False) -> None:
+def echo(text: str, *, err: bool = False) -> None:
     """Print lines to stdout, or to stderr; text from files and plugins cannot control the terminal."""
-    context = click.get_current_context(silent=True)
-    stdout: Any = sys.stdout if context is None else context.meta.get(_STDOUT, sys.stdout)
     with suppress(BrokenPipeError):  # whoever read it has gone; click would end the process with code 1
-        click.echo(printable(text), file=sys.stderr if err else stdout)
+        click.echo(printable(text), err=err)
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
@@ -37,23 +39,14 @@ def print_problems(problems: Sequence[Problem]) -> None:
         echo(line, err=True)
 
 
-def print_json(value: Any) -> None:
-    echo(json.dumps(value, indent=2))
-
-
-# --- verbs ---
-
-
 @frozen
 class Option:
     """What an annotation says of an option of a verb beside its type: `split: Annotated[str, Option("Which samples.")] = "test"`."""
 
     help: str
     metavar: str | None = None
-    names: Sequence[str] = ()
-    """Default: that of the parameter, --split."""
-    least: int | None = None
-    """The smallest value of a number."""
+    names: Sequence[str] = ()  # without any that of the parameter, --split
+    least: int | None = None  # the smallest value of a number
 
 
 Sets = Annotated[
@@ -65,42 +58,39 @@ Json = Annotated[bool, Option("Print JSON, and nothing else, to stdout.", names=
 
 @frozen
 class Answer:
-    """What a verb has found, in JSON's types and for people, and its exit code."""
+    """What a verb has found, in JSON's types (None: nothing that JSON could say) and for people, and its exit code."""
 
     record: Any
     text: str
     code: int = 0
 
 
-def verb(name: str | None = None) -> Callable[[Callable[..., Answer | int | None]], click.Command]:
+def verb(name: str | None = None) -> Callable[[Callable[..., Answer | None]], click.Command]:
     """Make a function a verb; its docstring is the help, and its signature says its parameters, as that of a plugin does.
 
         spec: Annotated[str, "SPEC"]               an argument, with its name in the help; a tuple takes several
         *, top: Annotated[int, Option("...")] = 3  an option; a flag if it is a bool, a choice if a Literal; a tuple may be repeated
 
-    It returns an exit code, None as 0, or an `Answer`, and then has the option --json. What else prints to stdout meanwhile prints to stderr.
+    Each has the option --json, which a function may read, too. What prints to stdout before there is an answer prints to stderr.
     """
 
-    def made(function: Callable[..., Answer | int | None]) -> click.Command:
-        hints, parameters = get_type_hints(function, include_extras=True), [*signature(function).parameters.values()]
-        if answers := hints.get("return") is Answer:
-            parameters.append(Parameter("as_json", Parameter.KEYWORD_ONLY, default=False))
+    def made(function: Callable[..., Answer | None]) -> click.Command:
+        kinds = get_type_hints(function, include_extras=True)
+        parameters = signature(function).parameters.values()
+        by_us = [] if "as_json" in kinds else [Parameter("as_json", Parameter.KEYWORD_ONLY, default=False)]
 
         @wraps(function)
-        def called(**given: Any) -> int | None:
-            click.get_current_context().meta.setdefault(_STDOUT, sys.stdout)
-            as_json = given.pop("as_json") if answers else False
+        def called(*, as_json: bool, **given: Any) -> int:
             with redirect_stdout(sys.stderr):
-                found = function(**given)
-            if not isinstance(found, Answer):
-                return found
-            if as_json:
-                print_json(found.record)
-            else:
-                echo(found.text)
+                found = function(**given) if by_us else function(as_json=as_json, **given)
+            if found is None:
+                return 0
+            text = json.dumps(found.record, indent=2) if as_json and found.record is not None else found.text
+            if text:
+                echo(text)
             return found.code
 
-        made_of = [_parameter(one, *get_args(hints.get(one.name, Json))) for one in parameters]
+        made_of = [_parameter(one, *get_args(kinds.get(one.name, Json))) for one in (*parameters, *by_us)]
         text = cleandoc(function.__doc__ or "")
         return click.Command(name or function.__name__, callback=called, params=made_of, help=text)
 
@@ -108,23 +98,19 @@ def verb(name: str | None = None) -> Callable[[Callable[..., Answer | int | None
 
 
 def _parameter(one: Parameter, kind: Any, said: str | Option) -> click.Parameter:
-    """Return a parameter of a function as click has it."""
-    plain, *_ = [part for part in get_args(kind) if part is not NoneType] if type(None) in get_args(kind) else [kind]
-    several, missing = get_origin(plain) is tuple, one.default is Parameter.empty
-    default = {} if missing or several else {"default": one.default}
+    """Return a parameter of a function as click has it; of a type or None, the type stands first."""
+    parts, several = get_args(kind) or (kind,), get_origin(kind) is tuple
+    about: dict[str, Any] = {"required": one.default is Parameter.empty}
+    if not (about["required"] or several):
+        about["default"] = one.default
+    if get_origin(kind) is Literal:
+        about["type"] = click.Choice(parts)
+    elif parts[0] is Path:
+        about["type"] = click.Path(path_type=Path)
     if isinstance(said, str):
-        form = click.Path(path_type=Path) if plain is Path else None
-        count = -1 if several else 1
-        return click.Argument([one.name], metavar=said, type=form, required=missing, nargs=count, **default)
-    kinds = {Path: click.Path(path_type=Path), int: click.IntRange(said.least), float: click.FloatRange(said.least)}
-    return click.Option(
-        [one.name, *(said.names or [f"--{one.name.replace('_', '-')}"])],
-        help=said.help,
-        metavar=said.metavar,
-        type=click.Choice(get_args(plain)) if get_origin(plain) is Literal else kinds.get(plain),
-        is_flag=plain is bool,
-        multiple=several,
-        show_default=bool(default and one.default),
-        required=missing,
-        **default,
-    )
+        return click.Argument([one.name], metavar=said, nargs=-1 if several else 1, **about)
+    if number := {int: click.IntRange, float: click.FloatRange}.get(parts[0]):
+        about["type"] = number(said.least)
+    names = said.names or [f"--{one.name.replace('_', '-')}"]
+    about |= {"is_flag": kind is bool, "multiple": several, "show_default": one.default not in (None, Parameter.empty)}
+    return click.Option([one.name, *names], help=said.help, metavar=said.metavar, **about)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,7 @@ import attrs
 import click
 
 import petra_graph
-from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, verb
+from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, import_torch, verb
 from petra_graph.errors import PluginError, SpecError, raised_text, shown, suggestion
 from petra_graph.plugins.kinds import KINDS
 from petra_graph.plugins.registry import Registry, discover
@@ -28,48 +28,40 @@ if TYPE_CHECKING:
 
 _SIDE = (8, 6, 6)
 """The shape of each stream of a block, where none is given."""
-Cases = Iterator[tuple[str, "AnyTrial | None", str]]
-"""The label of each plugin, its trial (None where it cannot be tried), and why it cannot."""
-
-
-# --- list ---
+Cases = Iterator[tuple[str, "AnyTrial | str"]]
+"""The label of each plugin, with its trial, or why it cannot be tried."""
 
 
 @verb("list")
 def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None) -> Answer:
     """List the installed plugins, or those of a KIND, as in blocks; of a PLUGIN, as in blocks/rev-basic or rev-basic, options and documentation."""
-    registry = discover()
+    registry, rows, lines = discover(), list[dict[str, str]](), list[str]()
     if what not in {None, *(kind.short for kind in KINDS)}:
-        return _list_one(named_plugin(registry, str(what)))
-    rows, lines = list[dict[str, str]](), list[str]()
+        plugin = named_plugin(registry, str(what))
+        text = inspect.cleandoc(plugin.code.__doc__ or "")
+        for one in attrs.fields(plugin.schema):
+            default = "unset" if one.default is None else "required"
+            if one.default not in (None, attrs.NOTHING):
+                default = shown(toml_values(one.default, one.name))
+            about = {"type": describe(one.type), "default": default, "help": annotated(one.type)[1]}
+            rows.append({"name": one.name, **about})
+        said = {"kind": plugin.kind.short, "name": plugin.name, "distribution": plugin.distribution}
+        lines = [f"{plugin.kind.short}/{plugin.name} ({plugin.distribution or 'in a file'})", "", text, "", "options:"]
+        lines += [f"  {line}" for line in aligned(list(row.values()) for row in rows)]
+        return Answer({**said, "documentation": text, "options": rows}, "\n".join(lines))
     for kind in (kind for kind in KINDS if what in {None, kind.short}):
-        for one in sorted((entry for entry in registry.entries if entry.group == kind.group), key=lambda one: one.name):
-            # As far as it can be said without an import.
-            top = one.target.partition(":")[0].partition(".")[0]
-            fault = "" if PathFinder.find_spec(top) else f"broken: there is no module {top!r} ({one.target})"
-            rows.append({"kind": kind.short, "name": one.name, "distribution": one.distribution, "fault": fault})
-        lines += [kind.short, *_below(list(row.values())[1:] for row in rows if row["kind"] == kind.short)]
+        of_kind = sorted((entry for entry in registry.entries if entry.group == kind.group), key=lambda one: one.name)
+        cells = list[list[str]]()
+        for entry in of_kind:  # as far as it can be said without an import
+            top = entry.target.partition(":")[0].partition(".")[0]
+            fault = "" if PathFinder.find_spec(top) else f"broken: there is no module {top!r} ({entry.target})"
+            cells.append([entry.name, entry.distribution, fault])
+        names = ("kind", "name", "distribution", "fault")
+        rows += [dict(zip(names, (kind.short, *row), strict=True)) for row in cells]
+        lines += [kind.short, *(f"  {line}" for line in aligned(cells))]
     for distribution in registry.unreadable:
         echo(f"{distribution}: its entry points cannot be read", err=True)
     return Answer(rows, "\n".join(lines))
-
-
-def _list_one(plugin: Plugin) -> Answer:
-    text, options = inspect.cleandoc(plugin.code.__doc__ or ""), list[dict[str, str]]()
-    for one in attrs.fields(plugin.schema):
-        default = "unset" if one.default is None else "required"
-        if one.default not in (None, attrs.NOTHING):
-            default = shown(toml_values(one.default, one.name))
-        about = {"name": one.name, "type": describe(one.type), "default": default, "help": annotated(one.type)[1]}
-        options.append(about)
-    about = {"kind": plugin.kind.short, "name": plugin.name, "distribution": plugin.distribution}
-    lines = [f"{plugin.kind.short}/{plugin.name} ({plugin.distribution or 'in a file'})\n\n{text}\n", "options:"]
-    lines += _below(list(one.values()) for one in options)
-    return Answer({**about, "documentation": text, "options": options}, "\n".join(lines))
-
-
-def _below(rows: Iterable[Sequence[str]]) -> list[str]:
-    return [f"  {line}" for line in aligned(rows)]
 
 
 def named_plugin(registry: Registry, name: str) -> Plugin:
@@ -104,21 +96,22 @@ def check(
         shapes = [tuple(map(int, shape.split("x"))) for shape in inputs.split(",")] if inputs else []
     except ValueError:
         raise click.UsageError(f"--inputs is {inputs!r}, and no list of shapes, as 8x6x6,8x6x6 is one.") from None
+    import_torch()
     import torch
 
     from petra_graph.testing import examine
 
     torch.set_num_threads(1)
-    results, lines = list[dict[str, Any]](), list[str]()
+    results, lines, made = list[dict[str, Any]](), list[str](), set[str]()
     for name in names:
         cases = _of_spec(name, overrides) if name.endswith(".toml") else _of_plugins(name, overrides, shapes)
-        for label, trial, reason in cases:
-            outcomes = [] if trial is None else examine(trial)
-            counts = Counter(one.status for one in outcomes)
+        for label, trial in cases:
+            reason, outcomes = (trial, []) if isinstance(trial, str) else ("", examine(trial))
             results.append({"plugin": label, "reason": reason, "checks": [one._asdict() for one in outcomes]})
+            counts = Counter(one.status for one in outcomes)
             lines.append(f"{label}: {reason or ', '.join(f'{many} {status}' for status, many in counts.items())}")
             lines += [f"  {one.check} {one.status}: {one.found}" for one in outcomes if one.found]
-    made = {one["status"] for result in results for one in result["checks"]}
+            made |= counts.keys()
     code = PluginError.exit_code if "broken" in made else 0 if made else SpecError.exit_code
     return Answer(results, "\n".join(lines), code)
 
@@ -135,10 +128,9 @@ def _of_plugins(name: str, overrides: Sequence[str], shapes: Sequence[tuple[int,
     named = [(kind, one) for kind in KINDS for one in owned.names(kind)]
     for resolved in [owned.resolve(*one) for one in named] or [named_plugin(registry, name)]:
         plugin, problems = resolved.read(given, ("options",))
-        trial: AnyTrial | None = None
-        reason = f"nothing is checked of {plugin.kind.short}"
+        trial: AnyTrial | str = f"nothing is checked of {plugin.kind.short}"
         if problems:
-            reason = f"not tried: {problems[0].message}"
+            trial = f"not tried: {problems[0].message}"
         elif plugin.kind.short == "blocks":
             trial = block = Trial.of(plugin, shapes or [_SIDE] * (getattr(plugin.code, "streams", None) or 1))
             try:
@@ -149,10 +141,10 @@ def _of_plugins(name: str, overrides: Sequence[str], shapes: Sequence[tuple[int,
                 pass  # whatever the shapes are: a check says it
             except Exception as error:  # noqa: BLE001  it may raise anything
                 hint = "give --inputs, or a specification that has it"
-                trial, reason = None, f"not tried: it does not read {block.inputs} ({raised_text(error)}); {hint}"
+                trial = f"not tried: it does not read {block.inputs} ({raised_text(error)}); {hint}"
         elif plugin.kind.short in TRIALS:
             trial = TRIALS[plugin.kind.short].of(plugin)
-        yield plugin.label, trial, reason if trial is None else ""
+        yield plugin.label, trial
 
 
 def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
@@ -176,28 +168,27 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
         return torch.randn(len(rows), *head.outputs[0]), data.train.fetch(rows, seed=0, epoch=0)[1]
 
     for node, trial in block_trials(network, data):
-        yield f'node "{node.name}", {trial.plugin}', trial, ""
-    yield str(checked.optimizer), OptimizerTrial.of(checked.optimizer), ""
+        yield f'node "{node.name}", {trial.plugin}', trial
+    yield str(checked.optimizer), OptimizerTrial.of(checked.optimizer)
     several = prepared.facts.several_targets or head.several
-    loss = None if several else LossTrial.of(checked.loss, batch=batch)
-    yield str(checked.loss), loss, "not tried: the network has several outputs or targets" if several else ""
-    yield str(checked.data), DataSetTrial.of(checked.data), ""
+    refused = "not tried: the network has several outputs or targets"
+    yield str(checked.loss), refused if several else LossTrial.of(checked.loss, batch=batch)
+    yield str(checked.data), DataSetTrial.of(checked.data)
 
 
 # --- new ---
 
 
 @verb()
-def plugin(name: Annotated[str, "NAME"]) -> None:
+def plugin(name: Annotated[str, "NAME"]) -> Answer:
     """Write a package with a reversible block called NAME, in a new folder NAME: the example petra-graph-convnext under another name."""
     if re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) is None:
         raise SpecError(f"{shown(name)} cannot be a name", 'write small letters, digits and hyphens, as in "rev-tanh"')
-    module, folder = name.replace("-", "_"), Path(name)
+    module, folder, files = name.replace("-", "_"), Path(name), list[str]()
     if folder.exists():
         raise SpecError(f"{folder} exists already", "give another name")
     root = Path(petra_graph.__file__).parent
     in_wheel, in_source = root / "example_plugin", root.parent / "plugins" / "petra-graph-convnext"
-    example = in_wheel if in_wheel.is_dir() else in_source
     names = {
         "petra-graph-convnext": name,
         "petra_graph_convnext": module,
@@ -206,14 +197,15 @@ def plugin(name: Annotated[str, "NAME"]) -> None:
         "RevConvNext": "".join(word.capitalize() for word in name.split("-")),
     }
     folder.mkdir()
-    for file in sorted(path for path in example.iterdir() if path.suffix in {".md", ".py", ".toml"}):
-        text = file.read_text(encoding="utf-8")
-        for old, now in names.items():
-            text = text.replace(old, now)
-        path = folder / file.name.replace("petra_graph_convnext", module)
-        path.write_text(text, encoding="utf-8")
-        echo(str(path))
-    echo(f"\nnext, in {name}: pip install -e '.[test]', petra-graph check {name}, python -m pytest")
+    for file in sorted((in_wheel if in_wheel.is_dir() else in_source).iterdir()):
+        if file.suffix in {".md", ".py", ".toml"}:
+            text = file.read_text(encoding="utf-8")
+            for old, now in names.items():
+                text = text.replace(old, now)
+            files.append(str(folder / file.name.replace("petra_graph_convnext", module)))
+            Path(files[-1]).write_text(text, encoding="utf-8")
+    following = f"next, in {name}: pip install -e '.[test]', petra-graph check {name}, python -m pytest"
+    return Answer(files, "\n".join([*files, "", following]))
 
 
 new = click.Group("new", commands=[plugin], help="Start a package of plugins.")

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import attrs
 import click
 
-from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, verb
+from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, import_torch, verb
 from petra_graph.report.tables import aligned
 
 if TYPE_CHECKING:
     from petra_graph.api import Run
-    from petra_graph.inference.predict import Prediction
 
 RunName = Annotated[str, "RUN"]
 Weights = Annotated[str | None, Option("latest, best, a checkpoint's number, or a file. Default: the last.", "WHICH")]
@@ -26,13 +25,15 @@ def runs(folder: Annotated[Path | None, "[FOLDER]"] = None) -> Answer:
     """List the runs in FOLDER ("runs" if none is given), the newest first: status, epochs, best metric, age, and in which keys runs of one name differ.
 
     The metric is checkpoint.best of the run's spec, or else top1 or the loss of the validation data, or else of the test data. A run is done,
-    interrupted, failed, running, killed (it ended without a summary), or damaged.
+    interrupted, failed, running, or killed (it ended without a summary).
     """
     from petra_graph.record.recorded_run import RUNS
     from petra_graph.report.run_groups import list_runs, run_row
 
     chosen = folder or Path(RUNS)
-    found = [] if folder is None and not chosen.exists() else list_runs(chosen)
+    found, unread = ([], []) if folder is None and not chosen.exists() else list_runs(chosen)
+    for text in unread:
+        echo(text, err=True)
     rows = list(map(run_row, found))
     lines = aligned([list(rows[0]), *(list(row.values()) for row in rows)]) if rows else []
     return Answer(found, "\n".join(lines) or f"no runs in {chosen}: `petra-graph run SPEC` makes one")
@@ -55,6 +56,7 @@ def report(
 
 
 def _open(run: str) -> Run:
+    import_torch()
     from petra_graph.api import Run
     from petra_graph.record.recorded_run import find_run
 
@@ -108,21 +110,17 @@ def predict(
     if bool(files) == bool(given) or (given and prompt is None):
         raise click.UsageError("Give FILES, or --prompt TEXT and the options of a text.")
     opened = _open(run)
-    more: dict[str, Any] = {"weights": weights, "device": device, "changed": changed}
     if given:
-        text = opened.sample(overrides, **more, **given)
+        text = opened.sample(overrides, weights=weights, device=device, changed=changed, **given)
         return Answer({**given, "text": text}, text.rstrip("\n"))
-    found = opened.predict(files, overrides, top=top, **more)
-    return Answer([one.record() for one in found], "\n".join(aligned(map(_row, found))))
-
-
-def _row(one: Prediction) -> list[str]:
-    scores = [
-        f"{number if name is None else name} " + (f"{100 * score:.2f} %" if one.probable else f"{score:.4g}")
-        for number, name, score in one.best
-    ]
-    said = ", ".join(scores) or " ".join(f"{value:.6g}" for value in one.output)
-    return [one.file + (f" [{one.index}]" if one.index else ""), said]
+    found = opened.predict(files, overrides, top=top, weights=weights, device=device, changed=changed)
+    rows = list[list[str]]()
+    for one in found:
+        best = ((number if name is None else name, score) for number, name, score in one.best)
+        scores = [f"{name} {100 * score:.2f} %" if one.probable else f"{name} {score:.4g}" for name, score in best]
+        said = ", ".join(scores) or " ".join(f"{value:.6g}" for value in one.output)
+        rows.append([one.file + (f" [{one.index}]" if one.index else ""), said])
+    return Answer([one.record() for one in found], "\n".join(aligned(rows)))
 
 
 @verb()

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import attrs
 import click
 
-from petra_graph.cli.options_and_output import Answer, Json, Option, Sets, echo, print_json, print_problems, verb
-from petra_graph.errors import NoFeasiblePlan, PetraGraphError, RunFailed, Where, shown
+from petra_graph.cli.options_and_output import Answer, Json, Option, Sets, import_torch, print_problems, verb
+from petra_graph.errors import Interrupted, NoFeasiblePlan, PetraGraphError, RunFailed, Where, shown
 from petra_graph.record.recorded_run import directory_to_resume
 from petra_graph.units import plural
 
 if TYPE_CHECKING:
     from petra_graph.compiler.plan import Comparison, Plan
-
-# --- run ---
 
 
 @verb()
@@ -34,7 +31,7 @@ def run(
     plan: Annotated[str | None, Option("Take the stages of a saved plan.", "FILE")] = None,
     dry_run: Annotated[bool, Option("Check everything, data included, and stop before training.")] = False,
     as_json: Json = False,
-) -> None:
+) -> Answer | None:
     """Train SPEC ("-" reads the standard input): progress goes to stderr, the summary to stdout, everything else into a new run directory.
 
     Ctrl-C stops between two micro-batches and writes a checkpoint, from which --resume continues as if nothing had happened (exit code 130).
@@ -51,54 +48,35 @@ def run(
         # When a process ends, torch would log each lost connection with its C++ stack; it reads this when imported.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     directory = None if resume is None else directory_to_resume(resume, overrides)
-    chosen = spec if directory is None else str(directory / "resolved.toml")
-    assert chosen is not None
-    if dry_run:
-        _print_outline(chosen, overrides, processes, plan, as_json=as_json)
-    elif processes > 1:
-        from petra_graph.training.run import run_on_processes
-
-        flags = ["--json"] * as_json
-        run_on_processes(chosen, overrides, processes, flags, resume=directory, max_restarts=max_restarts, plan=plan)
-    else:
-        _train(chosen, overrides, directory, plan, as_json=as_json)
-
-
-def _print_outline(spec: str, overrides: Sequence[str], processes: int, plan: str | None, *, as_json: bool) -> None:
+    given = str(spec if directory is None else directory / "resolved.toml")
+    import_torch()
     from petra_graph.planning.place_network import SavedPlan
+    from petra_graph.report.progress import Progress, summary_lines
+    from petra_graph.training import run as training
     from petra_graph.training.prepare import prepare
     from petra_graph.training.run_record import RunRecord, start_warnings
 
-    prepared = prepare(spec, overrides, processes, saved=None if plan is None else SavedPlan.read(plan))
-    figures, notes = RunRecord.of(Path(), prepared).outline(), prepared.placement.notes
-    warnings = list(start_warnings(prepared))
-    if as_json:
-        print_json({**figures, "notes": notes, "warnings": warnings})
-    else:
-        lines = [f"{key}: {one}" for key, one in figures.items()]
-        echo("\n".join([*lines, *notes, *(f"warning: {text}" for text in warnings)]))
-
-
-def _train(spec: str, overrides: Sequence[str], directory: Path | None, plan: str | None, *, as_json: bool) -> None:
-    from petra_graph.planning.place_network import SavedPlan
-    from petra_graph.report.progress import Progress, summary_lines
-    from petra_graph.training.run import run as train
-
+    if processes > 1 and not dry_run:
+        flags = ["--json"] * as_json
+        training.run_on_processes(
+            given, overrides, processes, flags, resume=directory, max_restarts=max_restarts, plan=plan
+        )
+        return None
+    saved = None if plan is None else SavedPlan.read(plan)
+    if dry_run:
+        prepared = prepare(given, overrides, processes, saved=saved)
+        figures, notes = RunRecord.of(Path(), prepared).outline(), prepared.placement.notes
+        warnings = list(start_warnings(prepared))
+        lines = [*(f"{key}: {one}" for key, one in figures.items()), *notes, *(f"warning: {text}" for text in warnings)]
+        return Answer({**figures, "notes": notes, "warnings": warnings}, "\n".join(lines))
     try:
-        result = train(spec, overrides, Progress(), directory, None if plan is None else SavedPlan.read(plan))
+        result = training.run(given, overrides, Progress(), directory, saved)
     except RunFailed as error:
-        if as_json and error.summary is not None:
-            print_json(error.summary)
-        raise
-    if result.summary is not None and as_json:
-        print_json(result.summary)
-    elif result.summary is not None:  # this process records
-        echo("\n".join(summary_lines(result.summary)))
-    if result.interrupted is not None:
-        raise result.interrupted
-
-
-# --- plan ---
+        print_problems(error.problems)
+        return Answer(error.summary, "", error.exit_code)
+    # None where another process records.
+    text = "" if result.summary is None else "\n".join(summary_lines(result.summary))
+    return Answer(result.summary, text, 0 if result.interrupted is None else Interrupted.exit_code)
 
 
 @verb()
@@ -113,41 +91,43 @@ def plan(
     verbose: Annotated[bool, Option("Show every table and what was assumed.")] = False,
     output: Annotated[Path | None, Option("Write to a file instead of stdout.")] = None,
     as_json: Json = False,
-) -> int:
+) -> Answer:
     """Say whether SPEC fits, how fast and how stale it is, and what to change ("-" reads the standard input).
 
     Neither devices nor data files need to be present. Exit code 3: no cut keeps the memory limits. SPEC can also be a plan saved as JSON.
     The form html is one file to open in a browser, SPEC.plan.html; trace opens in https://ui.perfetto.dev.
     """
+    saved, form = Path(spec).suffix == ".json", "json" if as_json else form
     if compare and (expand or form == "trace"):
         raise click.UsageError("--compare is a table of several plans: give --expand or --format trace without it.")
-    found: Plan | Comparison
-    if Path(spec).suffix == ".json":
-        if compare or expand or overrides or profile is not None:
-            raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
-        from petra_graph.planning.place_network import SavedPlan
+    if saved and (compare or expand or overrides or profile is not None):
+        raise click.UsageError("A saved plan is shown as it is: leave out the other options.")
+    import_torch()
+    from petra_graph.planning.compare_plans import advised, compare_methods
+    from petra_graph.planning.place_network import SavedPlan
+    from petra_graph.planning.plan_spec import Planner
 
+    found: Plan | Comparison
+    if saved:
         found = SavedPlan.read(spec).plan
     else:
-        from petra_graph.planning.compare_plans import advised, compare_methods
-        from petra_graph.planning.plan_spec import Planner
+        planner = Planner(spec, (*overrides, *(() if profile is None else (f"partition.profile={shown(profile)}",))))
+        if not expand:
+            found = compare_methods(planner) if compare else advised(planner, with_timeline=form != "text")
+    if expand:
+        from petra_graph.spec.load_spec import dump
+        from petra_graph.training.identity import expand_architecture
 
-        of_profile = () if profile is None else (f"partition.profile={shown(profile)}",)
-        planner = Planner(spec, (*overrides, *of_profile))
-        if expand:
-            from petra_graph.spec.load_spec import dump
-            from petra_graph.training.identity import expand_architecture
-
-            _write(dump(expand_architecture(planner.checked)), output)
-            return 0
-        found = compare_methods(planner) if compare else advised(planner, with_timeline=form != "text" or as_json)
-    if as_json or form == "json":
+        text = dump(expand_architecture(planner.checked))
+    elif form == "json":
         text = json.dumps(found.as_json(), indent=2)
     elif form == "html":
         from petra_graph.report.pages.plan_page import page
 
-        text, stem = page(found), "spec" if spec == "-" else Path(spec).stem
-        output = output or Path(f"{stem}.plan.html")  # nobody reads one on a terminal
+        text = page(found)
+        output = output or Path(
+            f"{'spec' if spec == '-' else Path(spec).stem}.plan.html"
+        )  # nobody reads one on a terminal
     elif form == "trace":
         from petra_graph.report.trace import trace
 
@@ -156,54 +136,39 @@ def plan(
         from petra_graph.report.plan_text import plan_text
 
         text = plan_text(found, verbose=verbose)
-    _write(text, output)
-    return NoFeasiblePlan.exit_code if compare and getattr(found, "recommended", None) is None else 0
-
-
-def _write(text: str, output: Path | None) -> None:
-    """Write a text to a file, and print its name; or print the text."""
     if output is not None:
         from petra_graph.record.run_directory import write_output
 
         write_output(output, text.rstrip("\n") + "\n")
-    echo(text if output is None else str(output))
-
-
-# --- validate ---
+    none_fits = compare and getattr(found, "recommended", None) is None
+    return Answer(None, text if output is None else str(output), NoFeasiblePlan.exit_code if none_fits else 0)
 
 
 @verb()
-def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = (), as_json: Json = False) -> int:
+def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = ()) -> Answer:
     """Check specs ("-" reads the standard input): keys, types, plugins, their options, the graph, and the shapes of its nodes."""
+    import_torch()
     from petra_graph.planning.check_spec import check_spec
     from petra_graph.planning.network import check_network
     from petra_graph.plugins.registry import discover
 
-    registry, failed, records = discover(), list[PetraGraphError](), list[dict[str, Any]]()
+    registry, failed, records, lines = discover(), list[PetraGraphError](), list[dict[str, Any]](), list[str]()
     for spec in specs:
-        about: dict[str, Any] = {"spec": spec, "ok": True, "problems": []}
         try:
             network = check_network(check_spec(spec, overrides, registry=registry))
-            about |= {"nodes": len(network.graph.nodes), "parameters": network.count_parameters()[0]}
-            if not as_json:
-                counted = ", ".join(plural(about[f"{thing}s"], thing) for thing in ("node", "parameter"))
-                echo(f"{Where(file=spec)}: ok ({counted})")
         except PetraGraphError as error:
             failed.append(error)
-            about["ok"] = False
-            for one in error.problems:
-                place = {key: getattr(one.where, key, None) for key in ("file", "line")}
-                about["problems"].append({"message": one.message, "hint": one.hint, "path": list(one.path), **place})
-        records.append(about)
-    if as_json:
-        print_json(records)
-    else:
-        print_problems([problem for error in failed for problem in error.problems])
+            places = ({key: getattr(one.where, key, None) for key in ("file", "line")} for one in error.problems)
+            about = ({"message": one.message, "hint": one.hint, "path": one.path} for one in error.problems)
+            problems = [one | place for one, place in zip(about, places, strict=True)]
+            records.append({"spec": spec, "ok": False, "problems": problems})
+        else:
+            counts = {"node": len(network.graph.nodes), "parameter": network.count_parameters()[0]}
+            records.append({"spec": spec, "ok": True, **{f"{what}s": n for what, n in counts.items()}, "problems": []})
+            lines.append(f"{Where(file=spec)}: ok ({', '.join(plural(n, what) for what, n in counts.items())})")
+    print_problems([problem for error in failed for problem in error.problems])
     # The exit code blames plugins only where every spec is right.
-    return min((error.exit_code for error in failed), default=0)
-
-
-# --- profile ---
+    return Answer(records, "\n".join(lines), min((error.exit_code for error in failed), default=0))
 
 
 @verb()
@@ -215,6 +180,7 @@ def profile(
     micro_batches: Annotated[int, Option("How many micro-batches to time.", least=1)] = 10,
 ) -> Answer:
     """Time SPEC's nodes on its devices in a few micro-batches, for `petra-graph plan SPEC --profile FILE`."""
+    import_torch()
     from petra_graph.planning.network import write_profile
     from petra_graph.profiling import profile as measure
 

@@ -28,7 +28,7 @@ predict RUN [FILES...] --set --weights --changed --top --device --prompt --token
 export RUN --format --weights --changed --output -j --json
 list [WHAT] -j --json
 check NAMES... --set --inputs -j --json
-new plugin NAME
+new plugin NAME -j --json
 sweep SPEC [VARIED...] --set --seeds --at-once --processes --plan -j --json
 """
 
@@ -238,7 +238,7 @@ def test_json(write, capsys):
     write("bad.toml", SPEC.replace("lr", "lrr"))
     assert main(["validate", "good.toml", "bad.toml", "--json"]) == 2
     printed = capsys.readouterr()
-    assert printed.err == ""
+    assert printed.err.startswith('bad.toml:6: optimizer "sgd": unknown key lrr')
     good, bad = json.loads(printed.out)
     assert good == {"spec": "good.toml", "ok": True, "nodes": 3, "parameters": 2954, "problems": []}
     (problem,) = bad["problems"]

@@ -33,7 +33,7 @@ from typing import Annotated, Any
 import click
 from attrs import define, evolve
 
-from petra_graph.cli.options_and_output import Json, Option, Sets, echo, print_json
+from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, print_problems
 from petra_graph.cli.options_and_output import verb as as_verb
 from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError, shown
 from petra_graph.record.checkpoint import numbers
@@ -72,8 +72,7 @@ def verb(
     only_plan: Annotated[
         bool, Option("Print the plans of all combinations, and train nothing.", names=("--plan",))
     ] = False,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Train SPEC with all combinations of some values, each run in a process of its own, and compare them.
 
     Write values as for --set; commas inside lists, tables and quotes don't separate values: 'optimizer.options.betas=[0.9,0.99],[0.8,0.99]'. The
@@ -91,11 +90,7 @@ def verb(
         # One that is refused has a row with the reason.
         combinations = combine(values).items()
         compared = compare_specs({words: partial(Planner, spec, [*overrides, *own]) for words, own in combinations})
-        if as_json:
-            print_json(compared.as_json())
-        else:
-            echo(plan_text(compared))
-        return
+        return Answer(compared.as_json(), plan_text(compared))
     members = prepare_members(spec, overrides, values, seeds, processes)
     asked = carry_out(spec, members, at_once, processes)
     folder, begun = members[0].folder, [one.directory for one in members if one.directory is not None]
@@ -106,23 +101,21 @@ def verb(
         page = report_runs(list(map(str, begun)), folder / PAGE) if begun else None
     except SpecError as error:  # a damaged run, which has been named, or no matplotlib
         echo(f"no {PAGE} is written: {error.problems[0].message}", err=True)
-    if as_json:
-        record = [{"combination": one.words, "status": one.status, "directory": str(one.directory)} for one in members]
-        print_json({"folder": str(folder), "runs": record, "report": page})
-    else:
-        # The groups of runs that differ in their seed alone, the best first, as the page has them.
-        done = [read_run(one.directory) for one in members if one.directory and one.status == "done"]
-        lines = ["no run is done"]
-        if done:
-            groups = group_runs(done)
-            lines = [*table_lines(group_columns(groups)), "", judged_by(groups)]
-        echo("\n".join([*lines, "", f"results: {folder}"]))
-    if asked:
-        raise Interrupted(asked)
-    if failed := [one for one in members if one.status != "done"]:
-        raise RunFailed(
+    # The groups of runs that differ in their seed alone, the best first, as the page has them.
+    done = [read_run(one.directory) for one in members if one.directory and one.status == "done"]
+    lines = ["no run is done"]
+    if done:
+        groups = group_runs(done)
+        lines = [*table_lines(group_columns(groups)), "", judged_by(groups)]
+    failed = [one for one in members if one.status != "done"]
+    if not asked:
+        print_problems(
             [Problem(message=f"{one.words}: {one.failure()}", hint=f"its output is in {one.output}") for one in failed]
         )
+    code = Interrupted.exit_code if asked else RunFailed.exit_code if failed else 0
+    runs = [{"combination": one.words, "status": one.status, "directory": str(one.directory)} for one in members]
+    record = {"folder": str(folder), "runs": runs, "report": page}
+    return Answer(record, "\n".join([*lines, "", f"results: {folder}"]), code)
 
 
 def read_values(texts: Sequence[str], overrides: Sequence[str] = ()) -> dict[str, list[str]]:
