@@ -17,7 +17,7 @@ import attrs
 import click
 
 from petra_graph.errors import shown
-from petra_graph.plugins.kinds import KINDS
+from petra_graph.plugins.contract import KINDS
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.model import PluginSpec, Spec

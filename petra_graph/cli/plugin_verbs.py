@@ -16,7 +16,7 @@ import click
 import petra_graph
 from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, import_torch, verb
 from petra_graph.errors import PluginError, SpecError, raised_text, shown, suggestion
-from petra_graph.plugins.kinds import KINDS
+from petra_graph.plugins.contract import KINDS
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.report.tables import aligned
 from petra_graph.spec.in_code import toml_values

@@ -27,9 +27,8 @@ from petra_graph.compiler.spec_checks import (
 )
 from petra_graph.errors import NoFeasiblePlan, Path, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
-from petra_graph.plugins.contract import Plugin, PluginKind, names_code
+from petra_graph.plugins.contract import BLOCK, KINDS, Plugin, PluginKind, head_of, names_code
 from petra_graph.plugins.data_set import DataFacts, completed, count_of_share, declared_facts, declared_samples
-from petra_graph.plugins.kinds import BLOCK, KINDS, head_of
 from petra_graph.plugins.loss_and_metric import Scale, scale_in
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.plugins.stage_facts import DELAYED

@@ -9,13 +9,14 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Problem, SpecError, kind_of, shown
-from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.spec.model import Dtype
 from petra_graph.spec.strict_values import plain
 
 if TYPE_CHECKING:
     import torch
+
+    from petra_graph.plugins.contract import Plugin
 
 IGNORED = -100
 """The class index that torch's losses pass over."""

@@ -17,11 +17,12 @@ from attrs import frozen
 
 from petra_graph.errors import SpecError, kind_of
 from petra_graph.plugins.author_code import noted
-from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.tensor_trees import Tree, form, is_several, leaves, main, named_leaves
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from petra_graph.plugins.contract import Plugin
 
 _MOST = 5
 

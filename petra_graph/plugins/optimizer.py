@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
-from petra_graph.plugins.contract import Plugin
-
 if TYPE_CHECKING:
     import torch
+
+    from petra_graph.plugins.contract import Plugin
 
 PREDICTED, EARLIER, LARGEST_STALENESS = "predicted_weights", "earlier_weights", "largest_staleness"
 

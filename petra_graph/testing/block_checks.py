@@ -23,7 +23,7 @@ from petra_graph.blocks import (
 from petra_graph.blocks.randomness import draws_watched, fork_rng, may_draw
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.runners import Recompute, Reconstruct
-from petra_graph.plugins.kinds import BLOCK
+from petra_graph.plugins.contract import BLOCK
 from petra_graph.spec.model import PrecisionSpec
 from petra_graph.testing.promises import (
     ROUNDINGS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.plugins.kinds import KINDS
+from petra_graph.plugins.contract import KINDS
 from petra_graph.plugins.registry import discover
 from petra_graph.testing import TRIALS
 from tests.support.kit import kept

@@ -19,7 +19,7 @@ from petra_graph.blocks import random_key
 from petra_graph.catalog.datasets.torch_datasets import Torch
 from petra_graph.errors import PetraGraphError, PluginError, RunFailed, SpecError
 from petra_graph.plugins import fork_generators, seed_generators
-from petra_graph.plugins.kinds import DATA_SET
+from petra_graph.plugins.contract import DATA_SET
 from petra_graph.plugins.registry import discover
 from petra_graph.spec.model import DataSpec, Spec
 from petra_graph.testing import DataSetTrial

@@ -17,7 +17,7 @@ from petra_graph.errors import SpecError
 from petra_graph.inference.predict import as_samples, draw_tokens, predict_samples, read_file
 from petra_graph.inference.saved_run import open_data
 from petra_graph.plugins import DataFacts
-from petra_graph.plugins.kinds import DATA_SET
+from petra_graph.plugins.contract import DATA_SET
 from petra_graph.plugins.registry import discover
 from tests.support import ROOT
 

@@ -11,8 +11,7 @@ from torch.nn import functional
 from petra_graph.blocks import Buffered
 from petra_graph.measure import costs as module
 from petra_graph.measure.costs import measure_costs
-from petra_graph.plugins.contract import plugin_of
-from petra_graph.plugins.kinds import BLOCK, LOSS
+from petra_graph.plugins.contract import BLOCK, LOSS, plugin_of
 from petra_graph.plugins.registry import Registry
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.costs import conditions, costs

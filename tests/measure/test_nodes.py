@@ -10,9 +10,8 @@ from petra_graph.blocks import AdditiveCoupling, Buffered, Head, Reversible
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeInput, build_graph
 from petra_graph.measure.nodes import measure_shapes
-from petra_graph.plugins.contract import plugin_of
+from petra_graph.plugins.contract import BLOCK, plugin_of
 from petra_graph.plugins.data_set import DataFacts
-from petra_graph.plugins.kinds import BLOCK
 from petra_graph.spec.model import NodeSpec
 from tests.support.pipelines import GRAPHS, SHAPES, built_graph, node, node_inputs, pipeline
 

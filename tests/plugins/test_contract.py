@@ -15,9 +15,18 @@ from torch import nn
 
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.plugins import AdditiveCoupling, AtLeast, Code, DataFacts, ParameterGroups
-from petra_graph.plugins.contract import plugin_of
+from petra_graph.plugins.contract import (
+    ARCHITECTURE,
+    BLOCK,
+    CALLBACK,
+    DATA_SET,
+    LOSS,
+    LR_SCHEDULE,
+    METRIC,
+    OPTIMIZER,
+    plugin_of,
+)
 from petra_graph.plugins.data_set import declared_facts
-from petra_graph.plugins.kinds import ARCHITECTURE, BLOCK, CALLBACK, DATA_SET, LOSS, LR_SCHEDULE, METRIC, OPTIMIZER
 from petra_graph.spec.strict_values import describe
 
 FACTS = DataFacts(shape=(2,), dtype="float32", classes=3)

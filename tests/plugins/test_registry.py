@@ -6,7 +6,7 @@ import pytest
 
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.plugins.author_code import find_code
-from petra_graph.plugins.kinds import BLOCK, OPTIMIZER
+from petra_graph.plugins.contract import BLOCK, OPTIMIZER
 from petra_graph.plugins.registry import Entry, Registry, discover
 
 CODE = """\

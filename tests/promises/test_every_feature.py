@@ -11,7 +11,7 @@ import pytest
 from attrs import field, frozen
 
 from petra_graph.cli.main import main
-from petra_graph.plugins.kinds import KINDS
+from petra_graph.plugins.contract import KINDS
 from tests.promises import test_delay_aware as delays
 from tests.promises import test_evaluation as evaluation
 from tests.promises import test_own_data as own

@@ -4,8 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from petra_graph.errors import SpecError
-from petra_graph.plugins.contract import plugin_of
-from petra_graph.plugins.kinds import DATA_SET
+from petra_graph.plugins.contract import DATA_SET, plugin_of
 from petra_graph.testing import AnyTrial, examine
 
 

@@ -21,9 +21,8 @@ from petra_graph.measure.nodes import Memo, NodeShapes, measure_shapes
 from petra_graph.planning.check_spec import CheckedSpec, given_stages
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.planning.place_network import place_network, planned_devices
-from petra_graph.plugins.contract import Plugin
+from petra_graph.plugins.contract import BLOCK, OPTIMIZER, Plugin
 from petra_graph.plugins.data_set import DataFacts
-from petra_graph.plugins.kinds import BLOCK, OPTIMIZER
 from petra_graph.plugins.registry import discover
 from petra_graph.program.channels import Edge, StreamType
 from petra_graph.program.schedule import Policy

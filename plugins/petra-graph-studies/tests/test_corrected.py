@@ -14,7 +14,7 @@ from torch import nn
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.plugins import ParameterGroups
-from petra_graph.plugins.kinds import OPTIMIZER
+from petra_graph.plugins.contract import OPTIMIZER
 from petra_graph.plugins.registry import discover
 from petra_graph.testing import OptimizerTrial
 from petra_graph.training.prepare import prepare

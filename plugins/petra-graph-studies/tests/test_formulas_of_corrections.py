@@ -16,7 +16,7 @@ from torch import nn
 
 from petra_graph.blocks import Buffered, Head
 from petra_graph.executor.update import learning_rate
-from petra_graph.plugins.kinds import BLOCK
+from petra_graph.plugins.contract import BLOCK
 from petra_graph.plugins.registry import Registry
 from petra_graph.plugins.stage_facts import Horizon
 from petra_graph.spec.model import ClipSpec, LrScheduleSpec
