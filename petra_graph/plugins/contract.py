@@ -31,7 +31,8 @@ from petra_graph.spec.model import NodeSpec
 from petra_graph.spec.strict_values import Reader, keys_with
 
 STAGE = "stage"
-Given, Options = tuple[Any, ...], dict[str, Any]
+Given = tuple[Any, ...]
+Options = dict[str, Any]
 _OUTPUT_AND_TARGET = 2
 _BEFORE = "is written for petra-graph 0.2: let its options be keyword parameters, as in def __init__(self, inputs, *, kernel: int = 3)"
 
@@ -69,9 +70,7 @@ class PluginKind:
     """Of what else may be one, such as a loss that is an object, makes a class or function."""
     fault: Callable[[Any], str] = lambda _: ""
     """What code lacks of being one, as the end of a sentence."""
-    make: Callable[[Plugin, tuple[Any, ...], dict[str, Any]], Any] = lambda plugin, given, options: plugin.code(
-        *given, **options
-    )
+    make: Callable[[Plugin, Given, Options], Any] = lambda plugin, given, options: plugin.code(*given, **options)
     """Returns what a run uses of what the code builds, or refuses it; of (plugin, what is given, options)."""
 
     @property

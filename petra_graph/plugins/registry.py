@@ -6,12 +6,13 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from configparser import ConfigParser, Error
+from configparser import Error
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import entrypoints
 from attrs import field, frozen
 
 from petra_graph.errors import PluginError, SpecError, shown, suggestion
@@ -40,11 +41,10 @@ def discover(search: Iterable[str] | None = None) -> Registry:
     for folder in (Path(folder) for folder in (sys.path if search is None else search)):
         for file in sorted(folder.glob("*.*-info/entry_points.txt")) if folder.is_dir() else ():
             owner = _canonical(re.split(r"-|\.egg-info", file.parent.name)[0])  # "petra_graph-0.3.0.dist-info"
-            # Each file by itself, so that a malformed one hides no other's plugins.
+            # Each file by itself: the package's own scan would end at the first malformed one, and reads in the locale's encoding.
             if owner in found or b"petra" not in (text := file.read_bytes()).lower():
                 continue
-            points = ConfigParser(delimiters=("=",), interpolation=None)
-            points.optionxform = str  # type: ignore[method-assign, assignment]  # names as they are written
+            points = entrypoints.CaseSensitiveConfigParser(delimiters=("=",), interpolation=None)
             found[owner] = None
             with suppress(ValueError, Error):
                 points.read_string(text.decode())
