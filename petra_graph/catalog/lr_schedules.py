@@ -22,11 +22,8 @@ def constant(update: int, horizon: Horizon) -> float:  # noqa: ARG001  the contr
 
 
 def step(update: int, horizon: Horizon, *, milestones: Milestones, gamma: Gamma = 0.1) -> float:
-    """Multiply the learning rate by gamma at each of the given epochs.
-
-    Gamma to the power of the milestones passed; a milestone's own update is the first after the drop.
-    """
-    # Rounding first: 0.7 epochs of 10 updates are 7 updates, not the next after 7.000000000000001.
+    """Multiply the learning rate by gamma at each of the given epochs."""
+    # A milestone's own update is the first after the drop. Rounding first: 0.7 epochs of 10 updates are 7 updates, not the next after 7.000000000000001.
     drops = sorted(ceil(round(milestone * horizon.updates_per_epoch, 6)) for milestone in milestones)
     return float(gamma ** bisect_right(drops, update))
 

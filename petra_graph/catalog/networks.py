@@ -1,9 +1,5 @@
 """Networks of anyone as nodes, a part each: buffered ones, the head, and steps of a reversible chain of residual parts.
 
-    class Net(nn.Module):
-        def nodes(self):
-            return {"down": self.down, "up": (self.up, "mid", "down"), "head": self.head}
-
     stem -> a -> b -> c -> head         streams  1  1  1  1         all buffered
     stem -> a -> b -> c -> head                  1  2  2  2         a, b, c coupled: each hands on two states, and others read the first
 
@@ -68,9 +64,7 @@ def module_nodes(
     inputs = tuple(facts.inputs) if facts.several_inputs else ()
     named = tuple(one for one in inspect.signature(layout.module.forward).parameters if one in inputs)
     if len(named) == len(inputs) and named != inputs:
-        raise ValueError(
-            f"the forward of {build} reads {', '.join(named)}: let samples have their inputs in that order"
-        )
+        raise ValueError(f"the forward of {build} reads {', '.join(named)}: give samples inputs in that order")
     reads: dict[str, tuple[str, ...]] = {}
     for name, own in layout.reads.items():
         there = [*inputs, *reads]
@@ -122,9 +116,7 @@ def _chained(reads: Mapping[str, Sequence[str]], residual: Sequence[str]) -> dic
             places[name] = places.get(own[0], -1) + 1
     followed = {own[0] for name, own in reads.items() if places.get(name)}
     if not followed:
-        raise ValueError(
-            "coupling: the network has no two residual parts that follow one another; its method residual() names them"
-        )
+        raise ValueError("coupling: no two residual parts, which the method residual() names, follow one another")
     return {name: place for name, place in places.items() if place or name in followed}
 
 
@@ -294,17 +286,10 @@ class _OfNetwork(Block):
         every = network.module.named_parameters(remove_duplicate=False)
         shared = {name: one for name, one in every if name in own and len(network.owners.get(id(one), ())) > 1}
         # Not by `setattr`: a module of the network may have any of these names.
-        vars(self).update(
-            part=taken,
-            links=links,
-            of=f"the part {part} of {build}",
-            reads=reads,
-            hands_on=hands_on,
-            draws=may_draw(taken),
-            shared_parameters={name: network.names[id(one)][0] for name, one in shared.items()},
-            of_network=network.maker,
-            built=network,  # until all nodes are built: then it is forgotten
-        )
+        vars(self).update(part=taken, links=links, of=f"the part {part} of {build}", reads=reads, hands_on=hands_on)
+        vars(self)["draws"], vars(self)["of_network"] = may_draw(taken), network.maker
+        vars(self)["shared_parameters"] = {name: network.names[id(one)][0] for name, one in shared.items()}
+        vars(self)["built"] = network  # until all nodes are built: then it is forgotten
         self.train()
 
     def train(self, mode: bool = True) -> Self:

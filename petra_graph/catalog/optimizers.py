@@ -35,15 +35,12 @@ AHEAD = "ahead"
 
 
 class Unmarked(torch.optim.Optimizer):
-    """Methods of all optimizers without the mark that a compiler must skip them, which imports `torch._dynamo` at the first call.
+    """What a run calls of all optimizers without the mark that a compiler must skip it, which imports `torch._dynamo` at the first call.
 
     That takes more than half as long as the import of torch, and optimizers are never compiled here.
     """
 
     add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
-    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
-    state_dict = unwrap(torch.optim.Optimizer.state_dict)
-    load_state_dict = unwrap(torch.optim.Optimizer.load_state_dict)
 
 
 class SGD(Unmarked, torch.optim.SGD):

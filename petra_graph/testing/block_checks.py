@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import torch
 from attrs import frozen
@@ -72,16 +72,6 @@ class Trial(AnyTrial):
         return super().of(block, options, inputs=tuple(map(tuple, inputs)), **more)
 
 
-class RoundTrip(NamedTuple):
-    """A micro-batch through a block and back; `gradients` are those of the outputs."""
-
-    m: int
-    inputs: Streams
-    outputs: Streams
-    gradients: Streams
-    back: Reversed
-
-
 class Harness:
     """A trial's block as a stage on the CPU would have it: reversible ones keep nothing, others, and heads, their input.
 
@@ -107,8 +97,11 @@ class Harness:
         draws = [self.trial.draw] * len(shapes) if callable(self.trial.draw) else self.trial.draw
         return self.numerics.canonicalize([draw(shape, generator) for draw, shape in zip(draws, shapes, strict=True)])
 
-    def train(self) -> Iterator[RoundTrip]:
-        """Run micro-batches forward and back as a stage of this depth does; gradients of parameters add up."""
+    def train(self) -> Iterator[tuple[int, Streams, Streams, Streams, Reversed]]:
+        """Run micro-batches forward and back as a stage of this depth does; gradients of parameters add up.
+
+        Yields the number of each, its inputs, its outputs, their gradients, and what the backward returned.
+        """
         read = [self.inputs(m) for m in range(MICRO_BATCHES)]
         returned = [self.runner.forward(m, streams) for m, streams in enumerate(read)]
         for m, (inputs, outputs) in enumerate(zip(read, returned, strict=True)):
@@ -118,14 +111,14 @@ class Harness:
             back = self.runner.backward(m, outputs if isinstance(self.block, Reversible) else None, gradients)
             found = "backward changes its outputs or their gradients in place: others hold the same tensors"
             expect(equal((*outputs, *gradients), before), found)
-            yield RoundTrip(m, inputs, outputs, gradients, back)
+            yield m, inputs, outputs, gradients, back
 
-    def plain(self, trip: RoundTrip) -> tuple[Streams, Streams]:
+    def plain(self, m: int, inputs: Streams, gradients: Streams) -> tuple[Streams, Streams]:
         """Return the outputs and the inputs' gradients under plain autograd; parameters' gradients add up in `grad`."""
-        own = tuple(map(leaf, trip.inputs))
-        with self.numerics.node(NODE, trip.m):
+        own = tuple(map(leaf, inputs))
+        with self.numerics.node(NODE, m):
             outputs = self.block(*own)
-        return outputs, backpropagate(outputs, trip.gradients, own)
+        return outputs, backpropagate(outputs, gradients, own)
 
     def alone(self, inputs: Streams, m: int = 0) -> tuple[Any, Tensor]:
         """Return what a training forward without a graph makes of a micro-batch, and the state of torch's generator behind it."""
@@ -162,11 +155,10 @@ def check_inverse(trial: Trial) -> None:
     harness = Harness(trial)
     if not isinstance(harness.runner, Reconstruct):
         raise NotTried("it is not reversible")
-    for trip in harness.train():
-        found = harness.runner.invert(trip.m, trip.outputs)
-        expect_close("inverse(*forward(*x)) is not x", found, trip.inputs, harness.dtype)
-        message = "the input that the backward reconstructs is not x"
-        expect_close(message, trip.back.inputs, trip.inputs, harness.dtype)
+    for m, inputs, outputs, _, back in harness.train():
+        found = harness.runner.invert(m, outputs)
+        expect_close("inverse(*forward(*x)) is not x", found, inputs, harness.dtype)
+        expect_close("the input that the backward reconstructs is not x", back.inputs, inputs, harness.dtype)
 
 
 def check_gradients(trial: Trial) -> None:
@@ -174,13 +166,12 @@ def check_gradients(trial: Trial) -> None:
     harness, plain = Harness(trial), Harness(trial)
     dtype = torch.bfloat16 if trial.compute == "bfloat16" else harness.dtype
     allowed = _OF_GRADIENTS[trial.compute]
-    for trip in harness.train():
-        again, gradients = plain.plain(trip)
-        expect_close(
-            "a micro-batch gives other outputs a second time, with a graph", again, trip.outputs, dtype, allowed
-        )
+    for m, inputs, outputs, gradients, back in harness.train():
+        again, by_autograd = plain.plain(m, inputs, gradients)
+        message = "a micro-batch gives other outputs a second time, with a graph"
+        expect_close(message, again, outputs, dtype, allowed)
         # A stream of integers has a gradient without values.
-        pairs = [pair for pair in zip(trip.back.gradients, gradients, strict=True) if pair[1].numel()]
+        pairs = [pair for pair in zip(back.gradients, by_autograd, strict=True) if pair[1].numel()]
         found, expected = [one for one, _ in pairs], [one for _, one in pairs]
         expect_close("the gradient of the input is not plain autograd's", found, expected, dtype, allowed)
     trained = [[one for one in of.block.parameters() if one.requires_grad] for of in (harness, plain)]
@@ -200,10 +191,8 @@ def check_randomness(trial: Trial) -> None:
             harness.alone(inputs)
         expect(not drew, "random numbers were drawn, or micro_batch() was asked, though a class says `draws = False`")
     with expect_still_generators("draw with torch functions: training moved"):
-        outputs = [harness.runner.run_without_graph(0, inputs) for _ in range(2)]
-        expect(
-            equal(*outputs), "the same micro-batch drew other numbers: draw with torch's own generator, as dropout does"
-        )
+        same = equal(*(harness.runner.run_without_graph(0, inputs) for _ in range(2)))
+        expect(same, "the same micro-batch drew other numbers: draw with torch's own generator, as dropout does")
         list(harness.train())
     # Outputs would not tell: dropout of a small rate often has the same mask twice.
     left = [harness.alone(inputs, m)[1] for m in range(2)]
@@ -214,8 +203,8 @@ def check_statistics(trial: Trial) -> None:
     """Forward and backward together update running statistics once."""
     harness, plain = Harness(trial), Harness(trial)
     remedy = "keep them in a submodule with `track_running_stats`, and update them only where that is true"
-    for trip in harness.train():
-        plain.plain(trip)
+    for m, inputs, _, gradients, _ in harness.train():
+        plain.plain(m, inputs, gradients)
         once = plain.state()
         for name, one in harness.state().items():
             message = f"{name} is not as after one training forward of plain torch: {remedy}"

@@ -29,12 +29,6 @@ _STEPS = 24
 """A look-ahead at every tenth step acts behind a cut."""
 
 
-class OptimizerTrial(AnyTrial):
-    """An optimizer, of a few small parameters."""
-
-    kind = OPTIMIZER
-
-
 class _Trained:
     """An optimizer of a few parameters in the updater of a stage."""
 
@@ -76,21 +70,19 @@ def check_checkpoint(trial: OptimizerTrial) -> None:
         expect(equal(whole.updater.parameters, resumed.updater.parameters), found)
 
 
-@frozen(kw_only=True)
-class LossTrial(AnyTrial):
-    """A loss; `batch` returns outputs and targets of some samples, by default of 8 samples, 10 outputs and a class each."""
+class OptimizerTrial(AnyTrial):
+    """An optimizer, of a few small parameters."""
 
-    kind = LOSS
-    batch: Callable[[], tuple[Tree, Tree]] | None = field(default=None, eq=False, repr=False)
+    kind, checks = OPTIMIZER, (check_checkpoint,)
 
 
 def check_mean_over_samples(trial: LossTrial) -> None:
     """The loss is the mean over samples, by their `target_weight`, and metrics are sums, however samples are batched."""
     loss: Loss = trial.plugin.build()
     draw = torch.Generator().manual_seed(trial.seed)
-    output, target = (
-        trial.batch() if trial.batch else (torch.randn(8, 10, generator=draw), torch.randint(10, (8,), generator=draw))
-    )
+    output, target = torch.randn(8, 10, generator=draw), torch.randint(10, (8,), generator=draw)
+    if trial.batch:
+        output, target = trial.batch()
     output = mapped(lambda one: one.detach().double() if one.is_floating_point() else one, output)
     samples = len(main(target))
     parts = [slice(*bounds) for bounds in pairwise(sorted({0, 1, samples // 2, samples}))]
@@ -99,10 +91,8 @@ def check_mean_over_samples(trial: LossTrial) -> None:
     whole = mean_loss(loss, output, target, sum(weights))
     of_parts = [mean_loss(loss, one, of, weight).double() for (one, of), weight in zip(cut, weights, strict=True)]
     mean = sum(one * weight for one, weight in zip(of_parts, weights, strict=True)) / (sum(weights) or 1.0)
-    message = (
-        f"the loss of {samples} samples is {float(whole):.6g}, and the mean over batches of them {float(mean):.6g}: a loss that weighs "
-        "its targets says so, target_weight(target)"
-    )
+    found = f"the loss of {samples} samples is {float(whole):.6g}, and the mean over batches of them {float(mean):.6g}"
+    message = f"{found}: a loss that weighs its targets says so, target_weight(target)"
     # Beside the losses of the parts, a mean that cancels to almost zero is compared at their scale.
     expect_close(message, [whole, *of_parts], [torch.as_tensor(mean), *of_parts], torch.float32)
     metrics = [loss.metrics(*pair) for pair in cut]
@@ -112,10 +102,12 @@ def check_mean_over_samples(trial: LossTrial) -> None:
         expect_close(message, [value], [torch.tensor(summed)], torch.float32)
 
 
-class DataSetTrial(AnyTrial):
-    """A data set, opened with its options."""
+@frozen(kw_only=True)
+class LossTrial(AnyTrial):
+    """A loss; `batch` returns outputs and targets of some samples, by default of 8 samples, 10 outputs and a class each."""
 
-    kind = DATA_SET
+    kind, checks = LOSS, (check_mean_over_samples,)
+    batch: Callable[[], tuple[Tree, Tree]] | None = field(default=None, eq=False, repr=False)
 
 
 def check_samples(trial: DataSetTrial) -> None:
@@ -144,6 +136,7 @@ def check_samples(trial: DataSetTrial) -> None:
         expect(equal(first, again), f"samples of `{name}` are others at another call, alone: {remedy}")
 
 
-OptimizerTrial.checks = (check_checkpoint,)
-LossTrial.checks = (check_mean_over_samples,)
-DataSetTrial.checks = (check_samples,)
+class DataSetTrial(AnyTrial):
+    """A data set, opened with its options."""
+
+    kind, checks = DATA_SET, (check_samples,)

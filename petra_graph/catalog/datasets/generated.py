@@ -19,6 +19,8 @@ from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, Length, LessTha
 
 _PERMUTATION = 1797
 """Seed of the permutation that chooses the test samples: not the run's, so that accuracies are over the same samples."""
+TestShare = Annotated[float, "share of each class that is kept for the test", GreaterThan(0), LessThan(1)]
+Padding = Annotated[int, "black border, out of which images are cropped at random, pixels", AtLeast(0)]
 Side = Annotated[int, AtLeast(1)]
 
 
@@ -27,14 +29,7 @@ class Digits:
 
     facts = DataFacts(shape=(1, 8, 8), classes=10, mean=(0.3053,), std=(0.3760,))
 
-    def __init__(
-        self,
-        *,
-        test_share: Annotated[
-            float, "share of each class that is kept for the test", GreaterThan(0), LessThan(1)
-        ] = 0.2,
-        crop_padding: Annotated[int, "black border, out of which images are cropped at random, pixels", AtLeast(0)] = 0,
-    ) -> None:
+    def __init__(self, *, test_share: TestShare = 0.2, crop_padding: Padding = 0) -> None:
         found = find_spec("sklearn")
         if found is None or found.origin is None:
             raise SpecError("data set 'digits' needs scikit-learn: pip install 'petra-graph[digits]'")

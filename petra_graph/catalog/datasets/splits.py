@@ -1,8 +1,7 @@
 """Splits over any store of equally sized uint8 images, whose training batches are cropped or flipped at random.
 
-Decision: the crops and flips of an epoch are drawn at once, as a table indexed by sample. So the augmentation of a
-sample depends on (seed, epoch, index) alone, not on the order of fetches or on the process; and a batch costs three
-numpy calls instead of a loop over images.
+Decision: the crops and flips of an epoch are drawn at once, as a table indexed by sample. So the augmentation of a sample depends on
+(seed, epoch, index) alone, not on the order of fetches or on the process; and a batch costs three numpy calls, not a loop over images.
 """
 
 from __future__ import annotations

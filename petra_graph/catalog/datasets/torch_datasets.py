@@ -5,14 +5,9 @@ validation sample's with its index alone, and restored afterwards. So whatever a
 processes, on any number of processes, and after a resume. A first sample that is another one when it is read again, from the same state of
 all generators, is refused: samples would depend on those read before them.
 
-A stream's epoch is `run.micro_batches`, which go on where the epoch before has ended:
-
-    pass       | 0                        | 1                        | 2
-    samples    | 0 1 2 ..          L0 - 1 | L0 L0+1 ..               |
-    epochs     | 0             | 1             | 2             |        N = micro_batches * batch * replicas samples each
-
-Generators are seeded with (seed, pass, sample of the pass) around each sample, so a sample depends on those before it only through what the
-stream itself keeps. Going on is cheap; going back, as after a resume, reads the stream from its beginning.
+A stream's epoch of `run.micro_batches` goes on where the epoch before has ended; a stream that ends begins anew, its next pass. Generators are
+seeded with (seed, pass, sample of the pass) around each sample, so a sample depends on those before it only through what the stream itself
+keeps. Going on is cheap; going back, as after a resume, reads the stream from its beginning.
 """
 
 from __future__ import annotations
@@ -120,9 +115,7 @@ class _OfDataset:
             self._compared = True
             # One process reads the samples, and another one their targets.
             if not are_equal(self.first, read_sample(_take_first(self.dataset))):
-                raise RunFailed(
-                    "the first training sample follows the process's rank: give all samples in every process"
-                )
+                raise RunFailed("the first training sample follows the process's rank", "give all in every process")
         if self._told != epoch:
             _tell(self.dataset, epoch)
             self._told = epoch
@@ -228,9 +221,7 @@ class TorchStream(_OfDataset):
                     break
                 yield read
             if not index:
-                raise RunFailed(
-                    f"the training stream has no samples in pass {number}: it must begin anew when it is iterated"
-                )
+                raise RunFailed(f"the training stream has no samples in pass {number}", "let __iter__ begin anew")
 
 
 _END = object()
