@@ -18,14 +18,21 @@ from attrs import frozen
 from petra_graph.compiler.plan import Plan
 from petra_graph.errors import SpecError
 from petra_graph.inference.export import Exported, Format, export_network
-from petra_graph.inference.predict import Prediction, as_samples, continued_text, predict_samples, read_file
-from petra_graph.inference.saved_run import Evaluation, SavedRun, evaluate_run
+from petra_graph.inference.saved_run import (
+    Evaluation,
+    Prediction,
+    SavedRun,
+    as_samples,
+    continued_text,
+    evaluate_run,
+    predict_samples,
+    read_file,
+)
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.place_network import SavedPlan
 from petra_graph.planning.plan_spec import Planner
 from petra_graph.plugins.callback import Listener
-from petra_graph.record.recorded_run import directory_to_resume, find_run, read_run, status_of
-from petra_graph.record.run_directory import SUMMARY, read_json
+from petra_graph.record.run_directory import SUMMARY, directory_to_resume, find_run, read_json, read_run, status_of
 from petra_graph.report.pages.plan_page import page
 from petra_graph.report.plan_text import plan_text
 from petra_graph.report.progress import Progress, summary_lines
@@ -163,7 +170,7 @@ class Run:
 
     `changes` are values of the spec to set, `weights` those of a checkpoint, named "latest", "best" or by the forward behind it, or of a file, or
     tensors by their names in `weights.safetensors`; None: those at the run's end. `changed` takes a network that computes something else than in
-    its training, with a warning. Each method raises SpecError where the run, its weights or the device does not exist, or the network has changed.
+    its training, with a warning. Each method raises SpecError where the run or its weights do not exist, or the network has changed.
     """
 
     def __init__(self, directory: str | Path, tell: Callable[[str], None] = warnings.warn) -> None:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
-from pathlib import Path as FilePath
 from typing import Any, ClassVar
 
 from attrs import evolve, field, frozen
@@ -128,11 +127,6 @@ def at_path(*path: str | int) -> Iterator[None]:
     except (SpecError, PluginError) as error:
         kind = SpecError if isinstance(error, SpecError) else PluginError
         raise kind([one if one.path or one.where else evolve(one, path=path) for one in error.problems]) from error
-
-
-def cannot_write(path: FilePath, error: OSError, hint: str = "") -> RunFailed:
-    """Return the failure of a run that cannot write a file."""
-    return RunFailed(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 
 @frozen

@@ -170,7 +170,7 @@ def _of_spec(file: str, overrides: Sequence[str]) -> Cases:
     for node, trial in block_trials(network, data):
         yield f'node "{node.name}", {trial.plugin}', trial
     yield str(checked.optimizer), OptimizerTrial.of(checked.optimizer)
-    several = prepared.facts.several_targets or head.several
+    several = prepared.opened.facts.several_targets or head.several
     refused = "not tried: the network has several outputs or targets"
     yield str(checked.loss), refused if several else LossTrial.of(checked.loss, batch=batch)
     yield str(checked.data), DataSetTrial.of(checked.data)

@@ -27,7 +27,7 @@ def runs(folder: Annotated[Path | None, "[FOLDER]"] = None) -> Answer:
     The metric is checkpoint.best of the run's spec, or else top1 or the loss of the validation data, or else of the test data. A run is done,
     interrupted, failed, running, or killed (it ended without a summary).
     """
-    from petra_graph.record.recorded_run import RUNS
+    from petra_graph.record.run_directory import RUNS
     from petra_graph.report.run_groups import list_runs, run_row
 
     chosen = folder or Path(RUNS)
@@ -58,7 +58,7 @@ def report(
 def _open(run: str) -> Run:
     import_torch()
     from petra_graph.api import Run
-    from petra_graph.record.recorded_run import find_run
+    from petra_graph.record.run_directory import find_run
 
     return Run(find_run(run), lambda text: echo(f"warning: {text}", err=True))
 

@@ -12,7 +12,7 @@ import click
 
 from petra_graph.cli.options_and_output import Answer, Json, Option, Sets, import_torch, print_problems, verb
 from petra_graph.errors import Interrupted, NoFeasiblePlan, PetraGraphError, RunFailed, Where, shown
-from petra_graph.record.recorded_run import directory_to_resume
+from petra_graph.record.run_directory import directory_to_resume
 from petra_graph.units import plural
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def run(
     saved = None if plan is None else SavedPlan.read(plan)
     if dry_run:
         prepared = prepare(given, overrides, processes, saved=saved)
-        figures, notes = RunRecord.of(Path(), prepared).outline(), prepared.placement.notes
+        figures, notes = RunRecord(Path(), prepared).outline(), prepared.placement.notes
         warnings = list(start_warnings(prepared))
         lines = [*(f"{key}: {one}" for key, one in figures.items()), *notes, *(f"warning: {text}" for text in warnings)]
         return Answer({**figures, "notes": notes, "warnings": warnings}, "\n".join(lines))

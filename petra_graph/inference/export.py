@@ -24,14 +24,13 @@ from petra_graph.errors import RunFailed, SpecError
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.tensor_trees import Tree, inputs_of, main, mapped
-from petra_graph.record.run_directory import make_folder_of, write_whole
+from petra_graph.record.run_directory import write_whole, writing
 from petra_graph.training.trained_network import Network
 
 Format = Literal["torch-export", "onnx"]
 _SUFFIXES = {"torch-export": ".pt2", "onnx": ".onnx"}
 _TERMS, _MIXED_TERMS = 128, 8
-_TRACED = 2
-"""Samples of the batch with which a program is traced: torch takes a batch of one for a constant."""
+_TRACED = 2  # samples of the batch with which a program is traced: torch takes a batch of one for a constant
 _OPSET = 18
 
 
@@ -40,10 +39,8 @@ class Exported:
     """What was written, and how it compares with the network."""
 
     file: Path
-    samples: int
-    """With which it was compared."""
-    difference: float
-    """The largest of any output, absolute."""
+    samples: int  # with which it was compared
+    difference: float  # the largest of any output, absolute
     tolerance: float
 
     def __str__(self) -> str:
@@ -70,7 +67,8 @@ class _Main(nn.Module):
 def export_network(run: SavedRun, network: Network, form: Format, file: Path | None = None) -> Exported:
     """Write a run's network, in evaluation mode on the CPU, by default into the run's directory; RunFailed: it cannot be written, or what is written gives other outputs."""
     file, facts = file or run.directory / f"network{_SUFFIXES[form]}", run.facts
-    make_folder_of(file)
+    with writing(file, "choose another path"):
+        file.parent.mkdir(parents=True, exist_ok=True)
     if run.trained is None:
         raise SpecError(f"{run.directory} has no fingerprint, with whose samples an export is compared")
     samples, program_of = run.trained.samples, _Main(network).eval()
@@ -86,7 +84,11 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path | N
     except ModuleNotFoundError as error:
         raise SpecError(f"{form} needs {error.name}", "pip install 'petra-graph[export]'") from None
     except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
-        raise RunFailed(f"the network cannot be written as {form}: {_reason(error)}") from error
+        cause: BaseException = error  # the error behind all others names the operation
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        reason = str(cause).strip().partition("\n")[0] or type(cause).__name__
+        raise RunFailed(f"the network cannot be written as {form}: {reason}") from error
     expected = main(network(samples))
     difference = float((found - expected).abs().max())
     mixed = network.numerics.precision.compute == "bfloat16"
@@ -96,13 +98,6 @@ def export_network(run: SavedRun, network: Network, form: Format, file: Path | N
         by = f"{difference:.3g}, and {tolerance:.3g} is the tolerance"
         raise RunFailed(f"{file} is written, but its outputs differ from the network's by {by}", "please report it")
     return Exported(file=file, samples=len(expected), difference=difference, tolerance=tolerance)
-
-
-def _reason(error: BaseException) -> str:
-    """Return what an exporter could not do: the first line of the error behind all others, which names the operation."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _save(program: torch.export.ExportedProgram, form: Format, facts: DataFacts, path: Path) -> None:

@@ -1,26 +1,30 @@
-"""A run's directory, opened: the network that it trained, its weights, what its samples look like; and evaluated on data."""
+"""A run's directory, opened: the network that it trained, its weights, what its samples look like; evaluated on data, asked, and continued."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import SpecError
 from petra_graph.executor.head import HeadResult, compare
+from petra_graph.image_files import SUFFIXES, decode, resize_and_crop
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.network import MeasuredNetwork, measure
+from petra_graph.plugins.author_code import author_code
+from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import reads_logits
 from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, best_cut
-from petra_graph.record.recorded_run import LATEST, find_run
-from petra_graph.record.run_directory import damaged, read_json
+from petra_graph.record.run_directory import LATEST, damaged, find_run, read_json
 from petra_graph.record.weights import WEIGHTS, open_weights
 from petra_graph.report.progress import NO_SCALES, Scales, numbers
 from petra_graph.spec.load_spec import parse_override
@@ -28,12 +32,12 @@ from petra_graph.spec.model import Spec
 from petra_graph.training.data import OpenedData
 from petra_graph.training.evaluation import measure as measure_results
 from petra_graph.training.identity import Fingerprint, outputs_of
-from petra_graph.training.trained_network import Network, moved_to
+from petra_graph.training.trained_network import Network, as_stored
 from petra_graph.units import listed, plural
 
 BEST = "best"
+# Tables whose overrides leave what the network computes as it was.
 _COMPUTES_THE_SAME = {"run", "partition", "checkpoint", "name"}
-"""Tables whose overrides leave what the network computes as it was."""
 
 
 @frozen(kw_only=True)
@@ -43,12 +47,9 @@ class SavedRun:
     directory: Path
     network: MeasuredNetwork
     facts: DataFacts
-    trained: Fingerprint | None
-    """What the training made of a few samples, which a run keeps."""
-    changed_keys: Sequence[tuple[str, ...]]
-    """Those that overrides have set."""
-    changed: Sequence[str]
-    """What the network computes otherwise than in the training, in words."""
+    trained: Fingerprint | None  # what the training made of a few samples, which a run keeps
+    changed_keys: Sequence[tuple[str, ...]]  # those that overrides have set
+    changed: Sequence[str]  # what the network computes otherwise than in the training, in words
 
     @classmethod
     def open(cls, run: str | Path, overrides: Iterable[str] = (), *, changed: bool = False) -> SavedRun:
@@ -59,11 +60,9 @@ class SavedRun:
         directory, overrides = find_run(str(run)), tuple(overrides)
         keys = [parse_override(text).keys for text in overrides]
         tables, facts = {first for first, *_ in keys}, read_json(directory / "data.json")
-        listed_facts = {
-            key: tuple(one) if isinstance(one, list) else one for key, one in facts.items()
-        }  # JSON has no tuples
-        try:
-            stored = DataFacts(**listed_facts) if facts else None
+        try:  # JSON has no tuples
+            facts = {key: tuple(one) if isinstance(one, list) else one for key, one in facts.items()}
+            stored = DataFacts(**facts) if facts else None
         except (TypeError, ValueError) as error:
             raise damaged(directory / "data.json", error) from None
         # Modules of its own blocks may lie where its first specification did. Its own data need not be here: the facts are known.
@@ -77,26 +76,13 @@ class SavedRun:
             others = trained.changes(trained.data, outputs_of(network, known, trained.samples)[0])
         if others and not changed:
             hint = "put back what has changed, or take the network as it is: --changed, in Python changed=True"
-            said = [f"{directory} has changed since the training: {text}" for text in others]
-            raise SpecError([Problem(message=text, hint=hint) for text in said])
-        return cls(
-            directory=directory, network=network, facts=known, trained=trained, changed_keys=keys, changed=others
-        )
+            raise SpecError(f"{directory} has changed since the training: {others[0]}", hint)
+        of_training: dict[str, Any] = {"trained": trained, "changed_keys": keys, "changed": others}
+        return cls(directory=directory, network=network, facts=known, **of_training)
 
     @property
     def spec(self) -> Spec:
         return self.network.spec
-
-    @property
-    def gives_classes(self) -> bool:
-        """Whether the network's outputs are [n, classes], of one class a sample."""
-        outputs = self.network.shapes[self.network.graph.head].outputs
-        return self.facts.classes is not None and not self.facts.target_shape and len(outputs[0]) == 1
-
-    @property
-    def gives_logits(self) -> bool:
-        """Whether the network's outputs are logits of classes, whose softmax is a probability."""
-        return reads_logits(self.network.checked.loss) and self.facts.classes is not None
 
     def load(self, which: str | Mapping[str, Tensor] | None = None) -> tuple[Network, str]:
         """Return the network with its weights, in evaluation mode on the CPU, and where the weights are from; SpecError: they are missing or damaged.
@@ -111,23 +97,21 @@ class SavedRun:
 
     def _read_weights(self, which: str | None) -> tuple[Mapping[str, Tensor], str]:
         directory, options, present = self.directory, self.spec.checkpoint, checkpoint.numbers(self.directory)
+        cuts: list[int | None] = [at for at in present if which in {None, LATEST, str(at)}]
         if which == BEST and options.best is not None:
-            best = best_cut(directory, options, self.network.checked.scales)
-            cuts = [] if best is None else [best]
-        else:
-            cuts = [at for at in present if which in {None, LATEST, str(at)}]
+            cuts = [best_cut(directory, options, self.network.checked.scales)]
         files = [directory / WEIGHTS]
         if which is not None:  # a checkpoint of that name goes before a file of it
-            files = [] if cuts else [directory / which, Path(which).expanduser()]
+            files = [] if any(cuts) else [directory / which, Path(which).expanduser()]
         for file in filter(Path.is_file, files):
             with open_weights(file) as opened:
                 return {name: opened.read(name) for name in opened.shapes}, str(file)
-        for at in cuts:
+        for at in filter(None, cuts):
             try:
                 return checkpoint.read_weights(directory, at), str(checkpoint.folder_of(directory, at))
-            except Damaged as damage:
+            except Damaged:
                 if which not in {None, LATEST}:
-                    raise SpecError(f"the checkpoint before forward {at} is not used: {damage}") from None
+                    raise
         numbers = ", ".join(map(str, sorted(present))) or "it has none"
         raise SpecError(
             f"{directory} has no weights{'' if which is None else f' {which!r}'}",
@@ -143,17 +127,12 @@ class Evaluation:
     """Means over the samples of a split."""
 
     samples: int
-    means: Mapping[str, float]
-    """The loss, its metrics as shares of the samples, and the values of the run's metrics."""
-    weights: str
-    """The file that the weights are from."""
+    means: Mapping[str, float]  # the loss, its metrics as shares of the samples, and the values of the run's metrics
+    weights: str  # the file that they are from
     split: str
-    undefined: Sequence[str]
-    """The values of metrics that are not finite, as in "auc is nan"; the means are without them."""
-    changed: Sequence[str]
-    """What of the code and of the run's own data is not as it was in the training."""
-    scales: Scales = field(default=NO_SCALES, repr=False)
-    """How the means are read."""
+    undefined: Sequence[str]  # as in "auc is nan": the values that are not finite, and not among the means
+    changed: Sequence[str]  # what of the code and of the run's own data is not as it was in the training
+    scales: Scales = field(default=NO_SCALES, repr=False)  # how the means are read
 
     def __str__(self) -> str:
         also = f"   undefined: {', '.join(self.undefined)}" if self.undefined else ""
@@ -172,15 +151,13 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         trained = None  # other samples are meant, or others were held back
     # The training's samples, with which these are compared, are those that its validation left.
     data = open_data(run, validation=trained is not None or split != "test")
-    whole = {"train": data.train, "validation": data.validation, "test": data.test}[split]
-    if whole is None:
+    if (whole := getattr(data, split)) is None:
         raise SpecError("the run has no validation samples: its specification has no data.validation")
     batches, loss = data.evaluation(whole), checked.loss.build()
-    network = moved_to(device, network)
+    network = network.to(device)
 
     def results() -> Generator[HeadResult]:
-        at_work = nullcontext() if data.loaders is None else closing(data.loaders)
-        with torch.no_grad(), at_work, closing(iter(batches)) as read:
+        with torch.no_grad(), closing(data.loaders), closing(iter(batches)) as read:
             for samples, targets in read:
                 output = network(mapped(lambda one: one.to(device), samples))
                 result, beside = compare(loss, output, targets)
@@ -189,20 +166,13 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
     torch.set_num_threads(spec.run.threads)
     with closing(results()) as computed:
         found = measure_results(computed, checked.metrics, f"{split} data")
-    changed = [*run.changed]
+    changed, undefined = [*run.changed], [f"{name} is {value}" for name, value in found.undefined.items()]
     if trained is not None:
         # What is of another network, or of overrides, has been told; the loss is that of the same outputs.
         data_now, outputs, value = Fingerprint.of(run.network, data).found
         changed += trained.changes(data_now, None if run.changed or run.changed_keys else outputs, value)
-    return Evaluation(
-        samples=found.samples,
-        means=found.means,
-        weights=source,
-        split=split,
-        undefined=[f"{name} is {value}" for name, value in found.undefined.items()],
-        changed=changed,
-        scales=checked.scales,
-    )
+    of_run: dict[str, Any] = {"weights": source, "split": split, "changed": changed, "scales": checked.scales}
+    return Evaluation(samples=found.samples, means=found.means, undefined=undefined, **of_run)
 
 
 def open_data(run: SavedRun, *, validation: bool = False) -> OpenedData:
@@ -218,3 +188,159 @@ def open_data(run: SavedRun, *, validation: bool = False) -> OpenedData:
     if own and names and tuple(own) != tuple(names):
         raise SpecError(f"the run's classes are {listed(own)}, and those of the data {listed(names)}, in this order")
     return data
+
+
+# --- what a network is asked about, and what it says ---
+#
+# Files or arrays become samples of the shape and type that the facts of the data set say, or are refused:
+#
+#     .png .jpg ...   decoded to the network's channels; resized by the shorter side, and cropped at the centre
+#     .npy            one sample [*shape], or several [n, *shape], in the data set's own type
+#     others          where the data set has `read`
+
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # PIL's, by channels
+_IMAGE = 3  # dimensions of one image
+
+
+def read_file(file: str, data: Plugin, facts: DataFacts) -> Tensor:
+    """Return a file's samples [n, *shape]: an image, arrays, or what the data set reads; SpecError: it has none."""
+    path = Path(file).expanduser()
+    try:
+        path.stat()  # a mistyped name is no fault of the data set's `read`
+        if path.suffix.lower() == ".npy":
+            return as_samples(np.load(path, allow_pickle=False), file, facts)
+        if hasattr(data.code, "read"):
+            return as_samples(data.ask("read", path), file, facts)
+        # Floats are images where the data set itself makes them of images, from 0 to 1.
+        images = not facts.several_inputs and len(facts.shape) == _IMAGE and facts.shape[0] in _MODES
+        floats = images and facts.dtype == "float32" and hasattr(data.code, "of_images") and data.ask("of_images")
+        if path.suffix.lower() not in SUFFIXES or not images or not (facts.dtype == "uint8" or floats):
+            hint = f"the network reads {facts.dtype} {facts.shape}: give arrays (.npy), made as the data set makes them"
+            raise SpecError(f"{file} is no sample of {data}, whose class may have a static method `read`", hint)
+        channels, height, width = facts.shape
+        picture = decode(path, _MODES[channels])
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{file} cannot be read: {error}") from None
+    if picture.size != (width, height):
+        scale = max(height / picture.height, width / picture.width)
+        resized = max(width, round(picture.width * scale)), max(height, round(picture.height * scale))
+        picture = resize_and_crop(picture, resized, (width, height))
+    pixels = torch.from_numpy(np.array(picture)).view(1, height, width, channels).permute(0, 3, 1, 2)
+    return pixels.contiguous().float() / 255 if floats else pixels
+
+
+def as_samples(values: Any, name: str, facts: DataFacts) -> Tensor:
+    """Return an array or a tensor of one sample or several as samples [n, *shape]; SpecError, which names them: the network does not read them."""
+    if facts.several_inputs:
+        raise SpecError("the network reads several inputs", "call petra_graph.load(RUN) with a dictionary of them")
+    try:
+        tensor = as_stored(torch.as_tensor(values).detach().cpu(), facts.dtype)
+    except TypeError as error:
+        raise SpecError(f"{name}: {error}") from None
+    if tuple(tensor.shape) == facts.shape:
+        return tensor.unsqueeze(0)
+    if tuple(tensor.shape[1:]) != facts.shape or not len(tensor):
+        hint = "give one sample, or several with their number before the shape"
+        raise SpecError(f"{name} has {list(tensor.shape)}, and the network reads {list(facts.shape)}", hint)
+    return tensor
+
+
+class ClassScore(NamedTuple):
+    """One class for one sample; the score is a probability where the loss reads the outputs as logits, else the network's output."""
+
+    number: int
+    name: str | None
+    score: float
+
+
+@frozen(kw_only=True)
+class Prediction:
+    """The prediction for one sample."""
+
+    file: str
+    index: int  # of the sample in its file
+    best: tuple[ClassScore, ...] = ()  # the largest score first; () where a sample's target is not one class
+    probable: bool = False  # whether scores are probabilities
+    output: tuple[float, ...] = ()  # what the network returns, flattened
+
+    def record(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        classes = [{"class": at, **({"name": name} if name else {}), "score": score} for at, name, score in self.best]
+        said = {"classes": classes} if classes else {"output": list(self.output)}
+        return {"file": self.file, "index": self.index, **said}
+
+
+def predict_samples(
+    run: SavedRun, network: Network, files: Sequence[tuple[str, Tensor]], *, top: int = 3, device: str = "cpu"
+) -> list[Prediction]:
+    """Predict samples, by the names of their files, with the `top` classes of each."""
+    found, size, facts, names = list[Prediction](), run.spec.data.test_batch, run.facts, run.facts.class_names
+    # Logits have a softmax, which is a probability; an output [n, classes] is of one class a sample.
+    probable = facts.classes is not None and reads_logits(run.network.checked.loss)
+    shape = run.network.shapes[run.network.graph.head].outputs[0]
+    top = min(top, shape[0]) if facts.classes is not None and not facts.target_shape and len(shape) == 1 else 0
+    places = [(name, index) for name, values in files for index in range(len(values))]
+    network, whole = network.to(device), torch.cat([values for _, values in files])
+    for start in range(0, len(whole), size):
+        with torch.no_grad():
+            outputs = main(network(whole[start : start + size].to(device))).cpu()
+        scored = outputs.float().softmax(dim=1) if probable else outputs
+        for output, scores, (file, index) in zip(outputs, scored, places[start : start + size], strict=True):
+            best = list[ClassScore]()
+            if top:
+                values, classes = scores.topk(top)
+                pairs = zip(classes.tolist(), values.tolist(), strict=True)
+                best = [ClassScore(at, names[at] if names else None, value) for at, value in pairs]
+            flat = tuple(output.flatten().tolist())
+            found.append(Prediction(file=file, index=index, best=tuple(best), probable=probable, output=flat))
+    return found
+
+
+def continued_text(
+    run: SavedRun, network: Network, *, prompt: str = "\n", tokens: int = 200, device: str = "cpu", **drawing: Any
+) -> str:
+    """Return the prompt and the text that follows it; the same `drawing`, as of `draw_tokens`, gives the same text on the same device.
+
+    Raises SpecError: the run was not trained on text with a target for each token, or some of the prompt has no token.
+    """
+    data, facts = run.network.checked.data, run.facts
+    if not hasattr(data.code, "codec") or not facts.of_tokens:
+        message = f"{data} does not say how a text becomes tokens, or has no target for each of them"
+        raise SpecError(message, "use a run that was trained on windows of tokens, with the next token as the target")
+    codec = data.ask("codec", facts)
+    with author_code(f"{data.owned} cannot encode the prompt"):
+        given = list(codec.encode(prompt))
+    network = network.to(device)
+    drawn = draw_tokens(lambda window: main(network(window.to(device))), given, tokens, facts.shape[0], **drawing)
+    with author_code(f"{data.owned} cannot decode tokens"):
+        return str(codec.decode(drawn))
+
+
+@torch.no_grad()
+def draw_tokens(
+    network: Callable[[Tensor], Tensor],
+    prompt: Sequence[int],
+    tokens: int,
+    context: int,
+    *,
+    temperature: float = 0.8,
+    top_k: int | None = None,
+    seed: int = 0,
+) -> list[int]:
+    """Return the prompt's tokens, at least one, and as many more; the draws move no global generator.
+
+    The network gives the logits [1, classes, t] of at most `context` tokens [1, t]. Each token is computed from the whole window before it: to
+    keep what attention has computed would need a block's own code. `temperature` divides the logits; at 0 the likeliest token is taken.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    found = list(prompt)
+    for _ in range(tokens):
+        logits = network(torch.tensor([found[-context:]]))[0, :, -1].double().cpu()
+        if top_k is not None and top_k < len(logits):
+            logits = logits.masked_fill(logits < logits.topk(top_k).values[-1], float("-inf"))
+        if temperature:
+            shares = (logits / temperature).softmax(dim=0)
+            found.append(int(shares.multinomial(1, generator=generator)))
+        else:
+            found.append(int(logits.argmax()))
+    return found

@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, Any
 from attrs import asdict, frozen
 from safetensors import safe_open
 
-from petra_graph.errors import RunFailed, cannot_write
+from petra_graph.errors import RunFailed, SpecError
 from petra_graph.plugins.loss_and_metric import Scale, scale_of
-from petra_graph.record.run_directory import METRICS, sha256_of
+from petra_graph.record.run_directory import METRICS, sha256_of, writing
 from petra_graph.spec.model import CheckpointSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORMAT = 6
-MANIFEST = "manifest.json"
-_FOLDER, _FACTS, _DIGEST = "checkpoints", "petra-graph", "sha256"
+FORMAT, MANIFEST = 6, "manifest.json"
+_FOLDER, _UNFINISHED, _FACTS, _DIGEST = "checkpoints", ".{:012d}.writing", "petra-graph", "sha256"
 _AGAIN = "+"  # no folder is written over: one whose cut had another before has this behind its name
 
 
-class Damaged(Exception):
-    """A checkpoint cannot be used; the message says why."""
+class Damaged(SpecError):
+    def __init__(self, folder: Path, why: str) -> None:
+        super().__init__(f"{folder} is not used: {why}")
 
 
 @frozen(kw_only=True)
@@ -71,10 +71,6 @@ def stage_file(stage: int, replica: int) -> str:
     return f"stage-{stage:03d}{f'.replica-{replica}' * bool(replica)}.safetensors"
 
 
-def _unfinished(directory: Path, at: int) -> Path:
-    return directory / _FOLDER / f".{at:012d}.writing"
-
-
 def best_cut(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> int | None:
     """Return the cut of the checkpoint with the best value of `checkpoint.best`, the earliest of equals; None where none has one."""
     if spec.best is None:
@@ -87,27 +83,25 @@ def best_cut(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale])
     return min(values, default=None, key=lambda at: values[at] if smallest else -values[at])
 
 
-def read_manifest(directory: Path, at: int) -> Manifest:
-    """Read the manifest of a checkpoint; raise Damaged if it cannot be read, or is of another format."""
+def read_manifest(directory: Path, at: int, *, verified: bool = False) -> Manifest:
+    """Read the manifest of a checkpoint, `verified` with all its files; raise Damaged if one is not as it was written, or of another format."""
+    folder = folder_of(directory, at)
     try:
-        values = json.loads((folder_of(directory, at) / MANIFEST).read_bytes().decode())
+        values = json.loads((folder / MANIFEST).read_bytes().decode())
         if values.pop("format") != FORMAT:
-            raise Damaged(f"it was written by another version of petra-graph, and this one reads format {FORMAT}")
+            raise Damaged(folder, f"of another version of petra-graph, and this one reads format {FORMAT}")
         if values.pop(_DIGEST) != digest_of(values):
-            raise Damaged(f"{MANIFEST} is damaged: its digest is not its own")
-        return Manifest(**values)
+            raise Damaged(folder, f"{MANIFEST} is damaged: its digest is not its own")
+        manifest = Manifest(**values)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{MANIFEST} is damaged: {type(error).__name__}: {error}") from None
-
-
-def verify(directory: Path, manifest: Manifest) -> None:
-    """Check every file's digest; raise Damaged if one is not what was written."""
-    for name, digest in manifest.files.items():
+        raise Damaged(folder, f"{MANIFEST} is damaged: {type(error).__name__}: {error}") from None
+    for name, digest in manifest.files.items() if verified else ():
         try:
-            if sha256_of(folder_of(directory, manifest.at) / name) != digest:
-                raise Damaged(f"{name} is damaged, or of another moment: its digest is not the manifest's")
+            if sha256_of(folder / name) != digest:
+                raise Damaged(folder, f"{name} is damaged, or of another moment: its digest is not the manifest's")
         except OSError as error:
-            raise Damaged(f"{name} cannot be read: {error.strerror or error}") from None
+            raise Damaged(folder, f"{name} cannot be read: {error.strerror or error}") from None
+    return manifest
 
 
 def read_stage(directory: Path, at: int, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -117,17 +111,15 @@ def read_stage(directory: Path, at: int, name: str) -> tuple[dict[str, Tensor], 
         return {key: opened.get_tensor(key) for key in opened.keys()}, facts  # noqa: SIM118  it is not a mapping
 
 
-def read_weights(directory: Path, at: int, nodes: Container[str] | None = None) -> dict[str, Tensor]:
-    """Return parameters and buffers of a checkpoint, of all nodes or of some, by their names in `weights.safetensors`; raise Damaged if it is."""
-    manifest = read_manifest(directory, at)
-    verify(directory, manifest)
+def read_weights(directory: Path, at: int) -> dict[str, Tensor]:
+    """Return parameters and buffers of a checkpoint by their names in `weights.safetensors`; raise Damaged if it is."""
     weights: dict[str, Tensor] = {}
-    for file in manifest.files:
+    for file in read_manifest(directory, at, verified=True).files:
         tensors = {} if "replica" in file else read_stage(directory, at, file)[0]
         # The last of them win: an optimizer may evaluate at other values than it trains.
         for prefix in ("parameters/", "buffers/", "evaluated/"):
             weights |= {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
-    return {name: one for name, one in weights.items() if nodes is None or name.partition("/")[0] in nodes}
+    return weights
 
 
 def digest_of(values: Mapping[str, Any]) -> str:
@@ -139,27 +131,25 @@ def write_stage(directory: Path, at: int, tensors: Mapping[str, Tensor], facts: 
     """Write a stage's file of a checkpoint that is not complete yet; return its name and SHA-256, or raise RunFailed if nothing could be resumed from it."""
     from petra_graph.record.weights import save_weights  # imports torch, which readers do without
 
-    folder, stage = _unfinished(directory, at), facts["index"]
+    folder, stage = directory / _FOLDER / _UNFINISHED.format(at), facts["index"]
     for name, one in tensors.items():  # a buffer may hold an infinity for ever, as the mask of an attention does
         trained = name.startswith(("parameters/", "optimizer/")) and one.is_floating_point()
         if trained and not one.isfinite().all():
             raise RunFailed(f"stage {stage} is in no checkpoint before forward {at}: {name} is not finite")
     path = folder / stage_file(stage, facts["replica"])
-    try:
+    with writing(path):
         for made in (folder.parent, folder):  # and not the run's directory, should it have been removed meanwhile
             made.mkdir(exist_ok=True)
         save_weights(path, tensors, {_FACTS: json.dumps({**facts, "at": at})})
         _sync(path)
         return path.name, sha256_of(path)
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def finish(directory: Path, manifest: Manifest) -> None:
     """Write the manifest, and give the checkpoint its name; raise RunFailed if the disk refuses, or a file is missing."""
-    folder, named = _unfinished(directory, manifest.at), folder_of(directory, manifest.at)
+    folder, named = directory / _FOLDER / _UNFINISHED.format(manifest.at), folder_of(directory, manifest.at)
     path, values = folder / MANIFEST, asdict(manifest)
-    try:
+    with writing(path):
         # The files of the run that it needs are on the disk before.
         _sync(*filter(Path.exists, (directory / METRICS, directory / "resolved.toml")), directory)
         written = {"format": FORMAT, **values, _DIGEST: digest_of(values)}
@@ -167,8 +157,6 @@ def finish(directory: Path, manifest: Manifest) -> None:
         _sync(path, folder)
         folder.rename(named.with_name(named.name + _AGAIN) if named.exists() else named)
         _sync(named.parent)
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def keep_only(directory: Path, kept: Container[int | None]) -> None:

@@ -1,4 +1,11 @@
-"""A run's directory, runs/20260131T120000Z-NAME-3f9a1c, with the files that petra_graph/README.md lists: none is half-written."""
+"""A run's directory, runs/20260131T120000Z-NAME-3f9a1c, with the files that petra_graph/README.md lists: none is half-written.
+
+A reader finds it, without torch:
+
+done, interrupted, failed     as its summary says
+running                       a process holds the directory's lock
+killed                        neither: no process was left that could write a summary
+"""
 
 from __future__ import annotations
 
@@ -12,26 +19,41 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
-from petra_graph.errors import RunFailed, SpecError, cannot_write
+from attrs import define, frozen
+
+from petra_graph.errors import RunFailed, SpecError
+from petra_graph.plugins.loss_and_metric import Scale, scale_of, scales_in
+from petra_graph.spec.load_spec import parse_override
 
 METRICS, PLAN, SCALES, SUMMARY = "metrics.jsonl", "plan.json", "metrics.json", "summary.json"
+LATEST, RUNS = "latest", "runs"  # the name of the latest run, and the folder where a specification names no other
+_STAMP = re.compile(r"(\d{8}T\d{6}Z)-.+")
+
+
+@contextmanager
+def writing(path: Path, hint: str = "") -> Iterator[None]:
+    """Within the context, a disk that refuses is a RunFailed that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFailed(f"cannot write {path}: {error.strerror or error}", hint) from error
 
 
 def create_run_directory(parent: str, name: str) -> Path:
     """Create a new directory below `parent`; raise RunFailed if it cannot be created."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     directory = run_directory(parent, f"{stamp}-{name}-{secrets.token_hex(3)}")
-    try:
+    with writing(directory, "set run.directory to a folder that can be written"):
         directory.mkdir(parents=True)
-    except OSError as error:
-        raise cannot_write(directory, error, "set run.directory to a folder that can be written") from error
     return directory
 
 
@@ -89,17 +111,16 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     if path.exists() and not (path.is_file() or path.is_dir()):  # root would put the file over /dev/null
         raise RunFailed(f"cannot write {path}: it is a device or a pipe")
     temporary = path.with_name(f".{path.name}.partial")
-    try:
-        temporary.touch()  # with the permissions that the user's umask gives; safetensors writes others
-        mode = temporary.stat().st_mode
-        write(temporary)
-        temporary.chmod(mode)
-        temporary.replace(path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if not isinstance(error, OSError):
+    with writing(path):
+        try:
+            temporary.touch()  # with the permissions that the user's umask gives; safetensors writes others
+            mode = temporary.stat().st_mode
+            write(temporary)
+            temporary.chmod(mode)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
             raise
-        raise cannot_write(path, error) from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -111,21 +132,11 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def make_folder_of(path: Path) -> None:
-    """Make the folder of a file that the caller asked for; raise RunFailed if it cannot be made."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error, "choose another path") from error
-
-
 def write_output(path: Path, text: str) -> None:
     """Write a file that the caller asked for, with its folder; raise RunFailed if it cannot be written."""
-    make_folder_of(path)
-    try:
+    with writing(path, "choose another path"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise cannot_write(path, error, "choose another path") from error
 
 
 def sha256_of(path: Path) -> str:
@@ -178,13 +189,14 @@ class Metrics:
         when = {"time": round(time.time(), 3), "epoch": epoch, "step": step}
         named = ({"name": name, "value": one if math.isfinite(one) else None} for name, one in values.items())
         left, end = "".join(json.dumps(when | one) + "\n" for one in named).encode(), self.bytes
-        try:
-            while left:  # the system may take a part
-                left = left[self._file.write(left) :]
-        except OSError as error:
-            with suppress(OSError):
-                self._file.truncate(end)
-            raise cannot_write(self._path, error) from error
+        with writing(self._path):
+            try:
+                while left:  # the system may take a part
+                    left = left[self._file.write(left) :]
+            except OSError:
+                with suppress(OSError):
+                    self._file.truncate(end)
+                raise
         for call in self._callbacks:
             call("record", epoch=epoch, step=step, values=values)
 
@@ -210,3 +222,151 @@ def read_json(path: Path) -> dict[str, Any]:
 def damaged(path: Path, error: Exception) -> SpecError:
     reason = getattr(error, "strerror", None) or f"{error}"
     return SpecError(f"{path} is damaged: {reason}", "restore it from a copy, or leave this run out")
+
+
+# --- as a reader finds it ---
+
+
+@frozen(kw_only=True)
+class Point:
+    """A metric's value; steps are micro-batches since the run's start."""
+
+    epoch: int
+    step: int
+    value: float
+
+
+@frozen(kw_only=True)
+class Best:
+    """The best value of the metric by which a run is judged, and the epoch that it is of."""
+
+    metric: str
+    value: float
+    epoch: int
+
+
+@define(kw_only=True)
+class RecordedRun:
+    """A run that has begun to train."""
+
+    directory: Path
+    name: str  # of the specification
+    seed: int
+    resolved: Mapping[str, Any]  # the specification with every default
+    status: str  # as above
+    summary: Mapping[str, Any]  # of its latest end; empty where it has none
+    metrics: Mapping[str, Sequence[Point]]  # the events by name, in order
+    scales: Mapping[str, Scale]  # how the values of its metrics are read
+    epochs: int  # those that are done
+    planned_epochs: int
+    processes: Sequence[Mapping[str, Any]]  # what they have measured; () before the end
+
+    @property
+    def rate(self) -> float | None:
+        """Samples a second: of all its training, or of its latest epoch where it has no summary."""
+        return self.summary.get("samples_per_second") or self.last("samples_per_second")
+
+    @property
+    def best(self) -> Best | None:
+        """The best value of `checkpoint.best`, or of top1 or else the loss of the evaluations; None where none was measured yet."""
+        split = "validation" if "validation" in self.resolved.get("data", {}) else "test"
+        usual = f"{split}/top1" if f"{split}/top1" in self.metrics else f"{split}/loss"
+        metric = self.resolved.get("checkpoint", {}).get("best", usual)
+        if not (points := self.metrics.get(metric)):
+            return None
+        smallest = scale_of(metric, self.scales).better == "lower"
+        found = min(points, key=lambda point: point.value if smallest else -point.value)
+        return Best(metric=metric, value=found.value, epoch=found.epoch)
+
+    def last(self, metric: str) -> float | None:
+        """Return the latest value of a metric."""
+        return points[-1].value if (points := self.metrics.get(metric)) else None
+
+
+def grown_bytes(process: Mapping[str, Any]) -> int:
+    """Return what a process grew by, as it has measured itself; on GPUs, what torch's allocator has handed out there."""
+    return sum(process["cuda_peak_bytes"].values()) or process["peak_bytes"] - process["peak_bytes_before"]
+
+
+def status_of(directory: Path) -> str:
+    """Return how a run stands, as above; raise SpecError if its summary is damaged."""
+    # The lock is looked at first: a run that ends meanwhile has written its summary before it lets go.
+    if is_locked(directory):
+        return "running"
+    return str(read_json(directory / SUMMARY).get("status", "killed"))
+
+
+def read_run(directory: Path) -> RecordedRun:
+    """Read a run's directory, also while it trains; raise SpecError if it is not a run's, or one of its files is damaged."""
+    try:
+        text, events = ((directory / name).read_bytes() for name in ("resolved.toml", METRICS))
+    except OSError:
+        message = f"{directory} is not a run's directory: it has no resolved.toml and metrics.jsonl"
+        raise SpecError(message, "name one that `petra-graph run` has made") from None
+    metrics, file = defaultdict[str, list[Point]](list), directory / METRICS
+    try:
+        for line in events[: events.rfind(b"\n") + 1].splitlines():  # the last one may be written at this moment
+            event = json.loads(line)
+            if event["value"] is not None:  # it was not finite
+                point = Point(epoch=int(event["epoch"]), step=int(event["step"]), value=float(event["value"]))
+                metrics[str(event["name"])].append(point)
+        file = directory / "resolved.toml"
+        resolved = tomllib.loads(text.decode())
+        status, summary = status_of(directory), read_json(directory / SUMMARY)
+        return RecordedRun(
+            directory=directory,
+            name=resolved["name"],
+            seed=int(resolved["run"]["seed"]),
+            resolved=resolved,
+            status=status,
+            summary=summary,
+            metrics=dict(metrics),
+            scales=scales_in(read_json(directory / SCALES)),
+            epochs=max((point.epoch for point in metrics.get("learning_rate", ())), default=0),
+            planned_epochs=int(resolved["run"]["epochs"]),
+            processes=(summary.get("measured") or {}).get("processes", ()),
+        )
+    except (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        raise damaged(file, error) from None
+
+
+def find_run(name: str, parent: Path = Path(RUNS)) -> Path:
+    """Return a run's directory: the one that is named, here or in `parent`, or "latest": the latest one in `parent`. Raises SpecError if it does not exist."""
+    if name == LATEST:
+        if not (found := [path for path in parent.glob("*") if path.is_dir() and is_run(path)]):
+            raise SpecError(f"there is no run in {parent}", "give the directory of a run")
+        return max(found, key=lambda one: (began(one), one.stat().st_mtime))
+    directory = Path(name).expanduser()
+    if not directory.exists():
+        directory = parent / directory
+    if not directory.is_dir():
+        raise SpecError(f"there is no run directory {name}", "give the directory of a run, or `latest`")
+    return directory
+
+
+def directory_to_resume(resume: str, overrides: Iterable[str]) -> Path:
+    """Return the directory of the run to resume, where "latest" is the latest below `run.directory`, as overrides set it."""
+    given = {override.keys: str(override.value) for override in map(parse_override, overrides)}
+    return find_run(resume, Path(given.get(("run", "directory"), RUNS)).expanduser())
+
+
+def run_directories(folder: Path) -> list[Path]:
+    """Return the directories of runs in a folder, or the folder itself where it is a run; a damaged one counts."""
+    try:
+        found = [folder] if is_run(folder) else sorted(folder.iterdir())
+    except OSError as error:
+        message = f"cannot read the folder {folder}: {error.strerror or error}"
+        raise SpecError(message, "name the folder that holds runs: `run.directory` of their specs") from None
+    return [path for path in found if path.is_dir() and is_run(path)]
+
+
+def began(directory: Path) -> datetime:
+    """Return when a run began, as its directory's name says; or when the directory of another name was written."""
+    if stamp := _STAMP.fullmatch(directory.name):
+        return datetime.strptime(f"{stamp[1]}+0000", "%Y%m%dT%H%M%SZ%z")
+    return datetime.fromtimestamp(directory.stat().st_mtime, UTC)
+
+
+def is_run(path: Path) -> bool:
+    """Whether this is a run's directory; a damaged one is."""
+    return _STAMP.fullmatch(path.name) is not None or (path / METRICS).is_file()

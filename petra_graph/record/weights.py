@@ -21,10 +21,7 @@ from petra_graph.record.run_directory import SUMMARY, read_json, sha256_of, writ
 
 SEPARATOR = "/"
 WEIGHTS = "weights.safetensors"  # in a run's directory
-PRETRAINED, INDEX = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-)  # in that of a pretrained network; the index lists shards
+PRETRAINED, INDEX = "model.safetensors", "model.safetensors.index.json"  # of others; the index lists shards
 DIGESTS = "sha256"  # the key of the summary for digests, by file
 _INSIDE = ("state_dict", "model_state_dict", "model")  # under which checkpoints of others hold their weights
 _HINT = "give a safetensors file, or what torch.save(network.state_dict(), FILE) writes"
@@ -93,24 +90,22 @@ def open_weights(file: Path) -> Iterator[WeightFile]:
                     is_safetensors = opened.read(9)[8:] == b"{"  # behind the length of the header
                 if is_safetensors:
                     tensors = stack.enter_context(safe_open(one, framework="pt"))
-                    found = {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118  no mapping
-                    readers |= dict.fromkeys(found, tensors.get_tensor)
+                    names = list(tensors.keys())
+                    shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in names}
+                    readers |= dict.fromkeys(names, tensors.get_tensor)
                 else:
                     state = _state_dict(one)
-                    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
-                    readers |= dict.fromkeys(found, state.__getitem__)
-                shapes |= found
+                    shapes |= {name: tuple(tensor.shape) for name, tensor in state.items()}
+                    readers |= dict.fromkeys(state, state.__getitem__)
             yield WeightFile(shapes, lambda name: readers[name](name))
         except (OSError, RuntimeError, SafetensorError) as error:
             raise SpecError(f"{one} cannot be read: {str(error).partition(chr(10))[0]}", _HINT) from None
 
 
 def _files_of(folder: Path) -> Sequence[Path]:
-    for name in (WEIGHTS, PRETRAINED):
-        if (folder / name).is_file():
-            return [folder / name]
-    listed = read_json(folder / INDEX).get("weight_map")
-    if not listed:
+    if whole := [folder / name for name in (WEIGHTS, PRETRAINED) if (folder / name).is_file()]:
+        return whole[:1]
+    if not (listed := read_json(folder / INDEX).get("weight_map")):
         raise SpecError(f"{folder} has neither {WEIGHTS} nor {PRETRAINED} nor {INDEX} with its shards", _HINT)
     return [folder / name for name in sorted(set(listed.values()))]
 

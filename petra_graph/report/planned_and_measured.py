@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from petra_graph.compiler.plan import Plan
-from petra_graph.record.recorded_run import grown_bytes
+from petra_graph.record.run_directory import grown_bytes
 from petra_graph.report.plan_text import nodes_label, ranges_label
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import memory, seconds

@@ -16,8 +16,7 @@ from attrs import asdict, frozen
 from petra_graph.errors import PetraGraphError, shown
 from petra_graph.plugins.loss_and_metric import scale_of, scales_in
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.recorded_run import RecordedRun, began, grown_bytes, read_run, run_directories
-from petra_graph.record.run_directory import is_locked
+from petra_graph.record.run_directory import RecordedRun, began, grown_bytes, is_locked, read_run, run_directories
 from petra_graph.report.progress import chosen_on, final_metrics, value_text
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import duration, memory, plain, plural

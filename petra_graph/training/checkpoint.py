@@ -15,6 +15,7 @@ again: the micro-batches that were in flight or waited for an update are discard
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -257,6 +258,7 @@ class Checkpoints(CutRecorder):
 # --- a run that continues -----------------------------------------------------------------------------------------------
 
 _KEPT = ("data.batch", "data.validation", "optimizer.name", "partition.replicas")
+_KIND = re.compile(r"graph\.node\.\d+\.kind:")  # it decides what a node keeps of the micro-batches in flight
 # The beginnings of keys that decide what stages hold at a cut.
 _PIPELINE = ("method.", "partition.stages", "precision.")
 
@@ -290,30 +292,31 @@ class Resumption:
         recorded = events.stat().st_size if events.exists() else 0
         for number in checkpoint.numbers(directory):
             try:
-                manifest = checkpoint.read_manifest(directory, number)
-                checkpoint.verify(directory, manifest)
-                if recorded >= manifest.position["metrics_bytes"]:
-                    return cls(directory=directory, manifest=manifest, notes=refused)
-                damage = f"{METRICS} has lost events that it had at the checkpoint"
+                manifest = checkpoint.read_manifest(directory, number, verified=True)
             except Damaged as error:
-                damage = str(error)
-            refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {damage}")
+                refused.append(error.problems[0].message)
+                continue
+            if recorded >= manifest.position["metrics_bytes"]:
+                return cls(directory=directory, manifest=manifest, notes=refused)
+            folder = checkpoint.folder_of(directory, number)
+            refused.append(f"{folder} is not used: {METRICS} has lost events that it had at the checkpoint")
         raise SpecError([Problem(message=text) for text in refused or [f"{directory} has no checkpoint"]])
 
     def accept(self, prepared: Prepared) -> Mapping[str, Any] | None:
         """Compare a run with the checkpoint, and note what is other; return its summary, if it is done and nothing is left to train."""
-        message = f"the checkpoint before forward {self.manifest.at} is of "
-        if others := list_changes(self.manifest.fixed, _fixed(prepared)):
+        at, epochs, summary = self.manifest.at, prepared.spec.run.epochs, read_json(self.directory / SUMMARY)
+        is_of = f"the checkpoint before forward {at} is of"
+        values = list_changes(self.manifest.values, values_of(prepared))
+        others = list_changes(self.manifest.fixed, _fixed(prepared)) or [one for one in values if _KIND.match(one)]
+        if others:
             hint = "resume with the specification and the data of the run, or remove the later checkpoints"
-            raise SpecError(f"{message}another run: {others[0]}", hint)
-        values, summary = list_changes(self.manifest.values, values_of(prepared)), read_json(self.directory / SUMMARY)
-        position, epochs = TrainingPosition(**self.manifest.position), prepared.spec.run.epochs
-        if (reached := -(-position.micro_batches // prepared.opened.length)) > epochs:
+            raise SpecError(f"{is_of} another run: {others[0]}", hint)
+        if (reached := -(-at // prepared.opened.length)) > epochs:
             hint = "set run.epochs to that or more, or resume an earlier checkpoint: remove the later ones"
-            raise SpecError(f"{message}epoch {reached}, and run.epochs is {epochs}", hint)
-        done = summary.get("status") == "done" and summary["micro_batches"] == self.manifest.at
+            raise SpecError(f"{is_of} epoch {reached}, and run.epochs is {epochs}", hint)
+        done = summary.get("status") == "done" and summary["micro_batches"] == at
         early = "" if any(text.startswith("callback") for text in values) else summary.get("stopped_early")
-        if done and (early or position.epoch > epochs):
+        if done and (early or self.manifest.position["epoch"] > epochs):
             return summary  # nothing is written: other values would falsify the record of weights that were trained without them
 
         self.notes += [f"changed: {bounded(text, 160)}" for text in values]

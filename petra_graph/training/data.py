@@ -19,44 +19,35 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError, at_path
-from petra_graph.executor.update import horizon
 from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.data_set import IGNORED, DataFacts, count_of_share
-from petra_graph.plugins.stage_facts import Horizon
 from petra_graph.plugins.tensor_trees import Tree, form, named_leaves
 from petra_graph.runtime.stage_io import MicroBatch
 from petra_graph.spec.model import Spec
 from petra_graph.units import listed
 
-Rows = NDArray[np.intp]
-"""Samples of a split, by their numbers in it."""
-Part = Literal["all", "targets", "nothing"]
-"""The part of a micro-batch that a process reads: the head needs targets alone, and does not read images."""
-_DRAW = (
-    0,
-    3,
-)  # apart from other draws of the seed: those of an epoch's order and of augmentations begin with the epoch
+Rows = NDArray[np.intp]  # samples of a split, by their numbers in it
+Part = Literal["all", "targets", "nothing"]  # of a micro-batch, as a process reads it: the head reads no images
+# Apart from other draws of the seed: those of an epoch's order and of augmentations begin with the epoch.
+_DRAW = 0, 3
 
 
 @frozen(kw_only=True, eq=False)
 class CheckedSplit:
     """Samples of one split of a data set: errors name samples, and the first ones are compared with the facts."""
 
-    name: str
-    """The data set's, as messages say it: data set "digits"."""
+    name: str  # the data set's, as messages say it: data set "digits"
     part: str
     split: Any
-    rows: Rows | None = None
-    """Of the split that are its samples, by which messages name them; None: all."""
+    rows: Rows | None = None  # of the split that are its samples, by which messages name them; None: all
     facts: DataFacts
-    _seen: set[str] = field(factory=set, init=False)
-    """What has been compared with the facts."""
+    _seen: set[str] = field(factory=set, init=False)  # what has been compared with the facts
 
     def __len__(self) -> int:
         return len(self.split) if self.rows is None else len(self.rows)
@@ -73,18 +64,14 @@ class CheckedSplit:
 
     def fetch(self, indices: Rows, *, seed: int, epoch: int, mixed: bool = False) -> tuple[Tree, Tree]:
         """Load samples as the split does, `mixed` by it if they are to be; RunFailed: it raised, or its first samples are not as declared."""
-
-        def in_order(samples: Any) -> Tree:
-            # The order of several inputs is the facts': the first node reads them in it, by position.
-            return {name: samples[name] for name in self.facts.inputs} if self.facts.several_inputs else samples
-
         samples, targets = self._loaded(partial(self.split.fetch, seed=seed, epoch=epoch), indices, "samples")
-        samples = in_order(samples)
-        if mixed:  # it may draw for one input after the other
+        # The order of several inputs is the facts': the first node reads them in it, by position, and a mix may draw for one after the other.
+        names = list(self.facts.inputs) if self.facts.several_inputs else []
+        samples = {name: samples[name] for name in names} or samples
+        if mixed:
             with author_code(lambda: f"{self._named(indices)}, mixed", error=RunFailed):
                 samples, targets = self.split.mix(samples, targets, self._rows(indices), seed=seed, epoch=epoch)
-            samples = in_order(samples)
-        return samples, targets
+        return {name: samples[name] for name in names} or samples, targets
 
     @property
     def fetch_targets(self) -> Callable[[Rows], Tree] | None:
@@ -140,23 +127,24 @@ def _fault_of(facts: DataFacts, rows: int, loaded: Any, what: Literal["samples",
 
 # --- processes that load ---
 
-_Request = tuple[int, Any, Mapping[str, Any]]
-"""The number of a split, the indices of a micro-batch, and the other arguments of `fetch`."""
+_Request = tuple[int, Any, Mapping[str, Any]]  # the number of a split, a micro-batch's indices, how to `fetch` it
 
 
 class Loaders:
     """Processes that load micro-batches, which start when they are first needed and live until they are closed; a new iteration abandons the one before."""
 
-    def __init__(self, count: int, splits: Sequence[Any]) -> None:
-        """Begin without processes; each will have all `splits` in its memory."""
+    def __init__(self, count: int = 0, splits: Sequence[Any] = ()) -> None:
+        """Begin without processes; each will have all `splits` in its memory. With a count of 0, this process loads."""
         self._count, self._splits = count, list(splits)
         self._requests: list[_Request] = []
         self._loader: DataLoader[MicroBatch | PetraGraphError] | None = None
-        self._processes: Any = None
-        """The loader's iterator, one for all iterations."""
+        self._processes: Any = None  # the loader's iterator, one for all iterations
 
     def load(self, split: Any, parts: Sequence[Any], how: Mapping[str, Any]) -> Iterator[MicroBatch]:
         """Load parts of a split, each the indices of a micro-batch; `how` are the arguments of its `fetch`, whose errors are raised."""
+        if not self._count:
+            yield from (split.fetch(part, **how) for part in parts)
+            return
         number = self._splits.index(split)
         self._requests[:] = [(number, part, how) for part in parts]
         if self._loader is None:
@@ -229,24 +217,12 @@ class MicroBatches:
     epoch: int = 0
     mixed: bool = False
 
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    @property
-    def sizes(self) -> Sequence[int]:
-        return list(map(len, self.parts))
-
     def __iter__(self) -> Generator[MicroBatch, None, None]:
-        data, split = self.data, self.split
-        how: dict[str, Any] = {"seed": data.spec.run.seed, "epoch": self.epoch, "mixed": self.mixed}
-        if data.part == "nothing":
-            return
-        if data.part == "targets" and not self.mixed and (targets := split.fetch_targets) is not None:
+        data, how = self.data, {"seed": self.data.spec.run.seed, "epoch": self.epoch, "mixed": self.mixed}
+        if data.part == "targets" and not self.mixed and (targets := self.split.fetch_targets) is not None:
             yield from ((torch.empty(len(part), 0), targets(part)) for part in self.parts)
-        elif data.loaders is None:
-            yield from (split.fetch(part, **how) for part in self.parts)
-        else:
-            yield from data.loaders.load(split, self.parts, how)
+        elif data.part != "nothing":
+            yield from data.loaders.load(self.split, self.parts, how)
 
 
 @frozen(kw_only=True, eq=False)
@@ -255,20 +231,17 @@ class OpenedData:
 
     spec: Spec
     facts: DataFacts
-    train: CheckedSplit
-    """The training samples, without those of a validation share."""
+    train: CheckedSplit  # without the samples of a validation share
     validation: CheckedSplit | None
     test: CheckedSplit
-    loaders: Loaders | None = None
-    """Processes that load; None: this one does."""
-    replica: int = 0
-    """The one that this process belongs to."""
+    loaders: Loaders = field(factory=Loaders)
+    replica: int = 0  # the one that this process belongs to
     part: Part = "all"
 
     @classmethod
     def open(cls, checked: CheckedSpec, *, parted: bool = True) -> OpenedData:
         """Open a data set, `parted` into training and validation samples if they are to be; SpecError, PluginError: it cannot be read so."""
-        spec, data = checked.spec, checked.data.build()
+        spec, name, data = checked.spec, str(checked.data), checked.data.build()
         train: Any = data.train
         if hasattr(train, "in_epochs"):
             if spec.data.workers > 1:
@@ -280,21 +253,13 @@ class OpenedData:
                 )
                 raise SpecError(Problem(message=message, path=("run", "micro_batches")))
             train = train.in_epochs(spec.run.micro_batches * spec.data.batch * spec.partition.replicas)
-        opened = cls.of(str(checked.data), data, train, spec, parted=parted)
-        splits = [one for one in (opened.train, opened.validation, opened.test) if one is not None]
-        return evolve(opened, loaders=Loaders(spec.data.workers, splits) if spec.data.workers else None)
-
-    @classmethod
-    def of(cls, name: str, data: Any, train: Any, spec: Spec, *, parted: bool = True) -> OpenedData:
-        """Part an opened data set of this name as `data.validation` says; SpecError: it has no such samples. A stream's `train` knows its epochs."""
         wanted, rows, held_rows, held = spec.data.validation if parted else None, None, None, None
         with at_path("data", "validation"):
             if isinstance(wanted, str):
                 held = getattr(data, wanted, None)
                 if not hasattr(held, "fetch"):
-                    raise SpecError(
-                        f'{name} has no split "{wanted}"', "name one that it has, or give a share, as in 0.1"
-                    )
+                    hint = "name one that it has, or give a share, as in 0.1"
+                    raise SpecError(f'{name} has no split "{wanted}"', hint)
             elif wanted is not None and hasattr(train, "set_apart"):  # its samples overlap
                 with author_code(f"{name} cannot set validation samples apart"):
                     train, held = train.set_apart(wanted)
@@ -304,13 +269,13 @@ class OpenedData:
                     raise SpecError(message, "its training split, or a torch Dataset by its options, may have `plain`")
                 rows, held_rows = draw_share(len(train), wanted, spec.run.seed)
         of = partial(CheckedSplit, name=name, facts=data.facts)
-        return cls(
-            spec=spec,
-            facts=data.facts,
-            train=of(part="training", split=train, rows=rows),
-            validation=None if held is None else of(part="validation", split=held, rows=held_rows),
-            test=of(part="test", split=data.test),
-        )
+        splits: dict[str, Any] = {
+            "train": of(part="training", split=train, rows=rows),
+            "validation": None if held is None else of(part="validation", split=held, rows=held_rows),
+            "test": of(part="test", split=data.test),
+        }
+        loaders = Loaders(spec.data.workers, [one for one in splits.values() if one is not None])
+        return cls(spec=spec, facts=data.facts, loaders=loaders, **splits)
 
     @property
     def by_index(self) -> CheckedSplit:
@@ -323,18 +288,10 @@ class OpenedData:
         return self.spec.data.batch * self.spec.partition.replicas
 
     @cached_property
-    def micro_batches(self) -> int:
-        """In an epoch over all training data, for the whole run: the length of a Dataset may follow the epoch that it is told."""
-        return len(self.train) // self.whole
-
-    @property
     def length(self) -> int:
-        """The micro-batches of an epoch."""
-        return min(self.micro_batches, self.spec.run.micro_batches or self.micro_batches)
-
-    @property
-    def horizon(self) -> Horizon:
-        return horizon(self.spec, self.length)
+        """The micro-batches of an epoch, for the whole run: the length of a Dataset may follow the epoch that it is told."""
+        every = len(self.train) // self.whole
+        return min(every, self.spec.run.micro_batches or every)
 
     def epoch(self, number: int, first: int = 0) -> MicroBatches:
         """Return the micro-batches of a training epoch, counted from 0, from the `first` one on; what follows the last complete one is left out."""

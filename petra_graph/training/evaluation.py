@@ -16,10 +16,8 @@ class Measured(NamedTuple):
     """What an evaluation has found; nothing where the head is in another process."""
 
     samples: int
-    means: Mapping[str, float]
-    """Of the loss and its metrics, and the values of the run's metrics by the names under which they are recorded: "f1", "rates/recall"."""
-    undefined: Mapping[str, float]
-    """The values of metrics that are not finite."""
+    means: Mapping[str, float]  # of the loss and its metrics, and of the run's metrics: "f1", "rates/recall"
+    undefined: Mapping[str, float]  # the values of metrics that are not finite
 
 
 def measure(results: Iterable[HeadResult], metrics: Sequence[Plugin], data: str, after: str = "") -> Measured:
@@ -40,10 +38,8 @@ def measure(results: Iterable[HeadResult], metrics: Sequence[Plugin], data: str,
     values: dict[str, float] = {}
     for one, metric in built if meters.samples else ():
         if one.recorded_as in means:
-            message = (
-                f'{one} is recorded as "{one.recorded_as}", and the loss has values of that name: write recorded_as'
-            )
-            raise SpecError(Problem(message=message, path=(*one.path[:-1], "name")))
+            message = f'{one} is recorded as "{one.recorded_as}", and the loss has values of that name'
+            raise SpecError(Problem(message=message, hint="write recorded_as", path=(*one.path[:-1], "name")))
         found = metric.compute().items()
         values |= {f"{one.recorded_as}/{name}" if name else one.recorded_as: value for name, value in found}
     undefined = {name: value for name, value in values.items() if not math.isfinite(value)}

@@ -12,7 +12,7 @@ import json
 import os
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +25,7 @@ from petra_graph.errors import Path, Problem, SpecError, shown
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.recorded import Calls, CudaGraphs, Recorder, compile_functions
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.update import LearningRate, Updater, learning_rate, read_interval
+from petra_graph.executor.update import LearningRate, Updater, horizon, learning_rate, read_interval
 from petra_graph.measure.nodes import initial_blocks, tie
 from petra_graph.planning.check_spec import CheckedSpec, ProblemCollector, check_spec
 from petra_graph.planning.network import MeasuredNetwork, head_problems, measure, policy_of
@@ -33,38 +33,18 @@ from petra_graph.planning.place_network import SavedPlan, place_on_present, plac
 from petra_graph.planning.plan_spec import delay_problems
 from petra_graph.plugins.author_code import noted
 from petra_graph.plugins.callback import OBSERVES, Callback
-from petra_graph.plugins.contract import Plugin
-from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import needs_delays, rate_ratios
-from petra_graph.plugins.stage_facts import Horizon, StageFacts
+from petra_graph.plugins.stage_facts import StageFacts
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import Placement, StageProgram
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.data import OpenedData, Part
 from petra_graph.training.identity import Fingerprint
-from petra_graph.training.initial_weights import InitialWeights, initial_weights
+from petra_graph.training.trained_network import InitialWeights, initial_weights
 from petra_graph.training.trials import try_parts, try_strangers
 from petra_graph.units import plural
-
-
-@frozen(kw_only=True)
-class Training:
-    """The loss, the optimizer and the learning rates of each stage."""
-
-    loss: Loss
-    optimizer: Plugin
-    rate: Callable[[StageFacts], LearningRate]
-
-    @classmethod
-    def of(cls, network: MeasuredNetwork, loss: Loss, length: Horizon) -> Training:
-        optimizer, schedule = network.checked.optimizer, network.checked.lr_schedule
-
-        def rate(stage: StageFacts) -> LearningRate:
-            return learning_rate(network.spec, optimizer.options.lr, schedule.build(length, stage=stage), length, stage)
-
-        return cls(loss=loss, optimizer=optimizer, rate=rate)
 
 
 @frozen(kw_only=True)
@@ -72,13 +52,8 @@ class NamedCallback:
     """A callback, named in what it raises, which fails the run: one without the averages that it was started for is not the run that was asked for."""
 
     name: str
-    path: Path
-    """Of its options in the specification."""
+    path: Path  # of its options in the specification
     callback: Callback
-
-    @classmethod
-    def of(cls, plugin: Plugin) -> NamedCallback:
-        return cls(name=plugin.name, path=plugin.path, callback=plugin.build())
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Call a method of the callback; what it raises has a note that names it."""
@@ -96,24 +71,17 @@ class Prepared:
     """A run that can start."""
 
     network: MeasuredNetwork
-    placement: Placement
-    """Of the stages, on devices as the planner counts them: a process is one."""
-    programs: tuple[StageProgram, ...]
-    """Of all stages, on devices that are present."""
+    placement: Placement  # of the stages, on devices as the planner counts them: a process is one
+    programs: tuple[StageProgram, ...]  # of all stages, on devices that are present
     opened: OpenedData
-    training: Training
+    loss: Loss
     callbacks: tuple[NamedCallback, ...]
-    initial: InitialWeights | None
-    """The weights that the run begins with; None: they are random."""
-    folders: Sequence[str] = ()
-    """Of the specification with which the run was first started, where modules of blocks may lie."""
-    saved: SavedPlan | None = None
-    """The plan whose placement the run has."""
-    probe: Any = None
-    """The callback that observes operations of all stages."""
+    initial: InitialWeights | None  # the weights that the run begins with; None: they are random
+    folders: Sequence[str] = ()  # of the specification that was first given, where modules of blocks may lie
+    saved: SavedPlan | None = None  # the plan whose placement the run has
+    probe: Any = None  # the callback that observes operations of all stages
     rank: int
-    processes: int
-    """Of the run, those of all replicas."""
+    processes: int  # of the run, those of all replicas
 
     @property
     def checked(self) -> CheckedSpec:
@@ -122,10 +90,6 @@ class Prepared:
     @property
     def spec(self) -> Spec:
         return self.network.spec
-
-    @property
-    def facts(self) -> DataFacts:
-        return self.opened.facts
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
@@ -157,11 +121,33 @@ class Prepared:
         """The order in which a process begins operations."""
         return policy_of(self.spec, "cuda" if self.on_cuda else "cpu")
 
+    def rate(self, stage: StageFacts) -> LearningRate:
+        """Return the learning rates of a stage."""
+        lr, length = self.checked.optimizer.options.lr, horizon(self.spec, self.opened.length)
+        return learning_rate(self.spec, lr, self.checked.lr_schedule.build(length, stage=stage), length, stage)
+
     def executors(self, programs: Sequence[StageProgram] | None = None) -> tuple[StageExecutor, ...]:
-        """Build the executors of some stages, or of all: this allocates the network."""
-        chosen, stages = self.programs if programs is None else programs, self.stages
-        facts = [stages[program.index - 1] for program in chosen]
-        return executors(chosen, self.network, self.facts, self.training, facts, replica=self.opened.replica)
+        """Build the executors of some stages, or of all: this allocates the network. Initial parameters follow from (seed, node name) alone, drawn on the CPU."""
+        spec, network, optimizer, stages = self.spec, self.network, self.checked.optimizer, self.stages
+        made = list[StageExecutor]()
+        for program in self.programs if programs is None else programs:
+            stage, interval = stages[program.index - 1], read_interval(torch.device(program.device), spec.run.log_every)
+            numerics = NumericsContext.of_run(spec, self.opened.facts, program.device, replica=self.opened.replica)
+            begun = initial_blocks(network.graph, network.shapes, spec.run.seed, program.nodes)
+            modules = {name: place(block, numerics) for name, block in begun.items()}
+            tie(modules, network.shapes)
+            for name, block in modules.items() if spec.run.compile else ():
+                compile_functions(name, block)
+            groups = parameter_groups(modules.values())
+            parameters = [*groups.decayed, *groups.undecayed]
+            built = optimizer.build(groups, stage=stage) if parameters else None
+            ratios = () if built is None else rate_ratios(built, optimizer.options.lr)
+            how = self.rate(stage), spec.optimizer.clip, interval, optimizer.owned, ratios
+            updater = Updater(parameters, built, *how, stage if needs_delays(built) else None)
+            made.append(StageExecutor(program, modules, numerics, updater, self.loss))
+        if spec.run.record != "off":
+            record(made, spec.run.record, compiled=spec.run.compile)
+        return tuple(made)
 
 
 def prepare(
@@ -182,21 +168,21 @@ def prepare(
     if not isinstance(checked, CheckedSpec):
         checked = check_spec(checked, overrides, folders=resumed_in or ())
     spec, problems, begins = checked.spec, ProblemCollector(loaded=checked.loaded), resumed_in is None
-    problems.add(replica_problems(spec, processes))
     loss = problems.attempt(checked.loss.build)
     problems.attempt(lambda: checked.tried_optimizer)
-    problems.add(_split_problems(checked))
-    attempted = (problems.attempt(NamedCallback.of, one) for one in checked.callbacks)
-    callbacks = tuple(one for one in attempted if one is not None)
+    problems.add([*replica_problems(spec, processes), *_split_problems(checked)])
+    built = [(one, problems.attempt(one.build)) for one in checked.callbacks]
+    callbacks = tuple(
+        NamedCallback(name=one.name, path=one.path, callback=made) for one, made in built if made is not None
+    )
     for metric in checked.metrics:
         problems.attempt(metric.build)
     data, measured = problems.attempt(_open, checked), problems.attempt(measure, checked)
-    each, rest = divmod(processes, spec.partition.replicas)
-    in_pipeline = processes if rest else each
+    in_pipeline = processes if processes % spec.partition.replicas else processes // spec.partition.replicas
     present = problems.attempt(present_devices, spec.partition, in_pipeline)
     probe = next((one for one in callbacks if hasattr(one.callback, OBSERVES)), None)
     if probe is not None:
-        found = probe.callback.problems(None if data is None else data.micro_batches, processes)  # type: ignore[attr-defined]
+        found = probe.callback.problems(None if data is None else data.length, processes)  # type: ignore[attr-defined]
         problems.add(evolve(one, path=(*probe.path, *one.path)) for one in found)
     network, initial, placement = None, None, None
     if measured is not None:
@@ -206,7 +192,12 @@ def prepare(
         if begins and spec.init.weights is not None:
             initial = problems.attempt(initial_weights, spec.init, network)
         if present is not None:
-            placement = problems.attempt(_place, network, present, in_pipeline, saved)
+            if saved is not None:
+                placement = problems.attempt(saved.placement, network, present, in_pipeline)
+            elif in_pipeline == 1:
+                placement = problems.attempt(place_on_present, network, present)
+            else:
+                placement = problems.attempt(place_on_processes, network, in_pipeline)
     problems.raise_any()
     assert data is not None
     assert loss is not None
@@ -227,7 +218,7 @@ def prepare(
         placement=placement,
         programs=programs,
         opened=opened,
-        training=problems.require(Training.of, network, loss, opened.horizon),
+        loss=loss,
         callbacks=callbacks,
         folders=checked.loaded.folders if begins else resumed_in or (),
         saved=saved,
@@ -237,7 +228,7 @@ def prepare(
         processes=processes,
     )
     # A schedule that asks for its stage may refuse one of them.
-    problems.require(list, map(prepared.training.rate, prepared.stages))
+    problems.require(list, map(prepared.rate, prepared.stages))
     problems.require(try_strangers, network, opened)
     if begins:  # a resumed run has been compared
         problems.require(try_parts, network, opened)
@@ -247,18 +238,11 @@ def prepare(
 def _open(checked: CheckedSpec) -> OpenedData:
     """Open the data set of a run; SpecError: there are too few training samples for a micro-batch; other errors as of `OpenedData.open`."""
     opened = OpenedData.open(checked)
-    if not opened.micro_batches:
+    if not opened.length:
         held = ", as the validation takes the others" * (checked.spec.data.validation is not None)
         message = f"batch must be at most the {plural(len(opened.train), 'training sample')}{held} (got {opened.whole})"
         raise SpecError(Problem(message=message, path=("data", "batch")))
     return opened
-
-
-def _place(network: MeasuredNetwork, present: tuple[str, ...], processes: int, saved: SavedPlan | None) -> Placement:
-    """Return the placement of a network on the processes of a pipeline."""
-    if saved is not None:
-        return saved.placement(network, present, processes)
-    return place_on_present(network, present) if processes == 1 else place_on_processes(network, processes)
 
 
 def _split_problems(checked: CheckedSpec) -> Iterator[Problem]:
@@ -271,38 +255,6 @@ def _split_problems(checked: CheckedSpec) -> Iterator[Problem]:
             yield Problem(
                 message=message, hint=f"name one of the {evaluated} data, or change data.validation", path=path
             )
-
-
-def executors(
-    programs: Sequence[StageProgram],
-    network: MeasuredNetwork,
-    facts: DataFacts,
-    training: Training,
-    stages: Sequence[StageFacts],
-    *,
-    replica: int = 0,
-) -> tuple[StageExecutor, ...]:
-    """Build one executor for each program; `stages` are the facts of each. Initial parameters follow from (seed, node name) alone, drawn on the CPU."""
-    spec, made = network.spec, list[StageExecutor]()
-    for program, stage in zip(programs, stages, strict=True):
-        interval = read_interval(torch.device(program.device), spec.run.log_every)
-        numerics = NumericsContext.of_run(spec, facts, program.device, replica=replica)
-        begun = initial_blocks(network.graph, network.shapes, spec.run.seed, program.nodes)
-        modules = {name: place(block, numerics) for name, block in begun.items()}
-        tie(modules, network.shapes)
-        for name, block in modules.items() if spec.run.compile else ():
-            compile_functions(name, block)
-        groups = parameter_groups(modules.values())
-        parameters = [*groups.decayed, *groups.undecayed]
-        optimizer = training.optimizer.build(groups, stage=stage) if parameters else None
-        ratios = () if optimizer is None else rate_ratios(optimizer, training.optimizer.options.lr)
-        late = stage if needs_delays(optimizer) else None
-        how = training.rate(stage), spec.optimizer.clip, interval, training.optimizer.owned
-        updater = Updater(parameters, optimizer, *how, ratios, late)
-        made.append(StageExecutor(program, modules, numerics, updater, training.loss))
-    if spec.run.record != "off":
-        record(made, spec.run.record, compiled=spec.run.compile)
-    return tuple(made)
 
 
 def record(executors: Sequence[StageExecutor], how: str, *, compiled: bool) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor
 from petra_graph import errors
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, PetraGraphError, Problem, RunFailed, SpecError
 from petra_graph.record import checkpoint
-from petra_graph.record.run_directory import create_run_directory, locked, run_directory
+from petra_graph.record.run_directory import SUMMARY, create_run_directory, locked, read_json, run_directory
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.runtime.open_channels import open_channels
 from petra_graph.runtime.replicas import Replicas
@@ -40,8 +40,6 @@ from petra_graph.training.identity import agree
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.run_record import RunRecord, problems_of
 from petra_graph.training.trainer import Trainer
-
-_KINDS = (RunFailed, SpecError, errors.NoFeasiblePlan, errors.RunFailedByPlugin)
 
 
 class RunProcess:
@@ -78,17 +76,14 @@ class RunProcess:
         finally:
             self.held.close()
 
-    def hear_signals(self) -> None:
-        """From now on a request to stop stops all stages before one forward, and a second SIGINT stops at once."""
-        at_once = partial(signal.default_int_handler, signal.SIGINT, None)
-        self.held.enter_context(stop_requests(self.supervisor.ask, at_once))
-
     def resumption(self, directory: Path | None) -> Resumption | None:
         """Return the checkpoint from which a run is resumed; every process has the same one."""
         return None if directory is None else Resumption.find(directory)
 
     def join(self, prepared: Prepared) -> None:
-        """Return when all processes have prepared the same run."""
+        """Return when all processes have prepared the same run: from now on a request to stop stops all stages before one forward."""
+        at_once = partial(signal.default_int_handler, signal.SIGINT, None)
+        self.held.enter_context(stop_requests(self.supervisor.ask, at_once))
 
     def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> None:
         """Give the run its directory: the process that records creates one, or opens that of a resumed run, and tells the others."""
@@ -96,7 +91,7 @@ class RunProcess:
         if prepared.records:
             directory = directory or create_run_directory(spec.run.directory, spec.name)
             self.held.enter_context(locked(directory))
-            self.record = RunRecord.of(directory, prepared, resumption)
+            self.record = RunRecord(directory, prepared, resumption)
         name = self.tell("directory", "" if directory is None else directory.name)
         self.directory = directory = directory or run_directory(spec.run.directory, name)
         if not directory.is_dir():
@@ -107,8 +102,8 @@ class RunProcess:
         """Build the stages of this process, and connect them with all others; all processes call it at the same time."""
         return Scheduler(prepared.executors(), supervisor=self.supervisor, policy=prepared.policy)
 
-    def tell(self, name: str, own: str) -> str:
-        """Return the text of the process that records; names of what processes tell one another are used once in a run."""
+    def tell(self, name: str, own: Any) -> Any:
+        """Return what the process that records gives, as JSON; names of what processes tell one another are used once in a run."""
         return own
 
     def collect(self, name: str, own: Any, *, in_thread: bool = False) -> Sequence[Any]:
@@ -118,9 +113,6 @@ class RunProcess:
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Return the tensors of all stages in the process that records; elsewhere its own."""
         return own
-
-    def publish(self, trained: Mapping[str, Any]) -> None:
-        """Publish how far the training came: if the run fails, another process may write the summary."""
 
     def leave(self, *, interrupted: bool) -> None:
         """End together with the other processes, when everything is written."""
@@ -159,9 +151,6 @@ class OneOfSeveral(RunProcess):
                 self.held.close()
                 self.world.abort_groups()
 
-    def hear_signals(self) -> None:
-        """`control` hands them on from the start."""
-
     def resumption(self, directory: Path | None) -> Resumption | None:
         """Rank 0 chooses the latest complete checkpoint. A run that its launcher restarts continues from there, unless it has ended for good."""
         world, begun = self.world, None
@@ -170,6 +159,8 @@ class OneOfSeveral(RunProcess):
                 raise Interrupted if code == Interrupted.exit_code else FailedOnAnotherProcess(code)
             if directory is None and (begun := world.launch.get(f"directory/{world.rank}")):  # by an earlier attempt
                 directory = Path(begun)
+                if not checkpoint.numbers(directory) and read_json(directory / SUMMARY).get("status") == "done":
+                    raise FailedOnAnotherProcess(0)  # it was killed before all had heard of its end
         if world.rank == 0:
             if begun is not None and not checkpoint.numbers(Path(begun)):
                 shutil.rmtree(begun, ignore_errors=True)  # this attempt makes a directory of its own
@@ -219,9 +210,9 @@ class OneOfSeveral(RunProcess):
             replicas=Replicas(executors, same_stages, self.watchdog) if replicas > 1 else None,
         )
 
-    def tell(self, name: str, own: str) -> str:
+    def tell(self, name: str, own: Any) -> Any:
         if self.record is None:
-            return str(self.world.wait(name))
+            return self.world.wait(name)
         self.world.store.set(name, own)
         return own
 
@@ -238,10 +229,6 @@ class OneOfSeveral(RunProcess):
             found = self.world.gather(name, own, self.prepared.ranks)
         self.watchdog.check()
         return found
-
-    def publish(self, trained: Mapping[str, Any]) -> None:
-        if self.record is not None:
-            self.world.store.set("trained", trained)
 
     def leave(self, *, interrupted: bool) -> None:
         if interrupted or self.record is not None:  # a launcher does not start it again, whatever happens from here on
@@ -292,9 +279,10 @@ class OneOfSeveral(RunProcess):
             if self.rank != reporter:
                 return FailedOnAnotherProcess(failure.exit_code)
             problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]
-            error = {kind.exit_code: kind for kind in _KINDS}.get(failure.exit_code, RunFailed)(problems)
+            kinds = {kind.exit_code: kind for kind in (SpecError, errors.NoFeasiblePlan, errors.RunFailedByPlugin)}
+            error = kinds.get(failure.exit_code, RunFailed)(problems)
             if prepared is not None and directory is not None:
-                record, trained = self.record or RunRecord.of(directory, prepared), self.trained
+                record, trained = self.record or RunRecord(directory, prepared), self.trained
                 with suppress(RuntimeError):  # the store may have died with its keeper
                     trained = trained or store.get("trained") or {}
                 record.record_failure(error, trained, failure.traceback or f"{error}\n")

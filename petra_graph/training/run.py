@@ -26,8 +26,8 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.place_network import SavedPlan
 from petra_graph.plugins.callback import Listener
 from petra_graph.plugins.contract import asks_for_stage
-from petra_graph.record.run_directory import Metrics, read_json
-from petra_graph.record.weights import WEIGHTS
+from petra_graph.record.run_directory import Metrics, read_json, sha256_of
+from petra_graph.record.weights import WEIGHTS, save_weights
 from petra_graph.runtime.store import FINAL, HERE, RunStore, launch_name, listen_here, rank_info_from
 from petra_graph.runtime.system import LAUNCHER, keep_freed_memory, stop_requests, until
 from petra_graph.spec.load_spec import Given
@@ -70,7 +70,6 @@ def run(
         # Before anything is allocated: threads and kernels decide the last bits.
         fix_arithmetic(prepared)
         keep_freed_memory()
-        process.hear_signals()
         process.open_directory(prepared, resumption)
         if ended is None:
             result = _train(process, prepared, resumption, listener)
@@ -116,7 +115,9 @@ def _train(process: RunProcess, prepared: Prepared, resumption: Resumption | Non
         # Before the test, which may take the weights of another epoch, or be interrupted.
         files = _gather_files(process, trainer)
         if record is not None:
-            record.write_weights(files)
+            for name, weights in files.items():
+                save_weights(record.run.directory / name, weights)
+                record.digests[name] = sha256_of(record.run.directory / name)
         checkpoints.end(halted=interrupted is not None)
         if interrupted is None and prepared.spec.data.validation is not None:
             interrupted = trainer.test()
@@ -134,11 +135,11 @@ def _gather_files(process: RunProcess, trainer: Trainer) -> Mapping[str, Mapping
         files = {WEIGHTS: process.gather("weights", trainer.weights())}
     if trainer.prepared.callbacks:
         companions = [pair for executor in trainer.executors for pair in executor.companions.items()]
-        own = {f"{name}/{key}": one for name, each in companions for key, one in each.state().items()}
-        kept = process.gather("callbacks", {name: one.detach().cpu().contiguous() for name, one in own.items()})
+        states = ((f"{name}/{key}", one) for name, each in companions for key, one in each.state().items())
+        kept = process.gather("callbacks", {name: one.detach().cpu().contiguous() for name, one in states})
         for one in trainer.led:
-            prefix = f"{one.name}/"
-            of_callback = {name.removeprefix(prefix): kept[name] for name in kept if name.startswith(prefix)}
+            own = [name for name in kept if name.startswith(f"{one.name}/")]
+            of_callback = {name.removeprefix(f"{one.name}/"): kept[name] for name in own}
             files = {**one.call("ended", files[WEIGHTS], of_callback), **files}
     return files
 

@@ -12,26 +12,16 @@ from typing import Any
 
 import attrs
 import torch
-from attrs import define, field
-from torch import Tensor
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, raised_text
+from petra_graph.executor.update import horizon
 from petra_graph.planning.plan_spec import run_warnings
 from petra_graph.plugins.author_code import FIRST_PARTY
 from petra_graph.plugins.callback import Started
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import best_cut, drop_behind, numbers, read_manifest
-from petra_graph.record.run_directory import (
-    PLAN,
-    SCALES,
-    SUMMARY,
-    environment,
-    read_json,
-    sha256_of,
-    write_json,
-    write_text,
-)
-from petra_graph.record.weights import DIGESTS, WEIGHTS, save_weights
+from petra_graph.record.run_directory import PLAN, SCALES, SUMMARY, environment, read_json, write_json, write_text
+from petra_graph.record.weights import DIGESTS, WEIGHTS
 from petra_graph.report.planned_and_measured import compare_with_plan
 from petra_graph.spec.in_code import toml_values
 from petra_graph.spec.load_spec import dump
@@ -45,21 +35,16 @@ _OF_RUN = ("name", "method", "schedule", "accumulation", "stages", "parameters")
 _FAILURE = "failure.txt"
 
 
-@define(kw_only=True)
 class RunRecord:
-    run: Started
-    prepared: Prepared
-    digests: dict[str, str] = field(factory=dict)  # the SHA-256 of each file of weights
-    began: float = field(factory=time.perf_counter)
-
-    @classmethod
-    def of(cls, directory: Path, prepared: Prepared, resumption: Resumption | None = None) -> RunRecord:
-        """Return the record of a run whose directory exists, with what the user should know of its beginning."""
+    def __init__(self, directory: Path, prepared: Prepared, resumption: Resumption | None = None) -> None:
+        """Begin the record of a run whose directory exists, with what the user should know of its beginning."""
+        self.prepared, self.began = prepared, time.perf_counter()
+        self.digests: dict[str, str] = {}  # the SHA-256 of each file of weights
         spec, opened, initial = prepared.spec, prepared.opened, prepared.initial
         notes = [] if initial is None else [initial.said]
         if resumption is not None:  # whose weights are those of its checkpoint, whatever it began with
             notes = resumption.notes
-        run = Started(
+        self.run = Started(
             name=spec.name,
             directory=directory,
             epochs=spec.run.epochs,
@@ -77,15 +62,12 @@ class RunRecord:
             metrics=prepared.checked.scales,
             spec=toml_values(resolved(prepared)),
         )
-        return cls(run=run, prepared=prepared)
 
     def outline(self) -> dict[str, Any]:
         """Return the figures that `run --dry-run` prints."""
-        counts = {
-            "micro-batches": self.run.epochs * self.run.micro_batches,
-            "updates": self.prepared.opened.horizon.updates,
-        }
-        return {**{key: getattr(self.run, key) for key in _OF_RUN}, **counts}
+        run, updates = self.run, horizon(self.prepared.spec, self.prepared.opened.length).updates
+        counts = {"micro-batches": run.epochs * run.micro_batches, "updates": updates}
+        return {**{key: getattr(run, key) for key in _OF_RUN}, **counts}
 
     def write_inputs(self, resumption: Resumption | None) -> None:
         """Write everything that is known before the training; the specification as given stays that of the first start."""
@@ -100,18 +82,13 @@ class RunRecord:
         others = [one for one in checked.plugins if one.distribution not in {"", FIRST_PARTY}]
         packages = {one.label: f"{one.distribution} {version(one.distribution)}" for one in others}
         write_json(directory / "env.json", {**environment(), "folders": prepared.folders, "plugins": packages})
-        write_json(directory / "data.json", attrs.asdict(prepared.facts))
+        write_json(directory / "data.json", attrs.asdict(prepared.opened.facts))
         prepared.fingerprint.write(directory)
         if self.run.metrics:
             write_json(directory / SCALES, attrs.asdict(self.run)["metrics"])
         if prepared.saved is not None:
             write_json(directory / PLAN, attrs.evolve(prepared.saved.plan, timeline=()).as_json())
         self.run = attrs.evolve(self.run, warnings=tuple(start_warnings(prepared)))
-
-    def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
-        for name, weights in files.items():
-            save_weights(self.run.directory / name, weights)
-            self.digests[name] = sha256_of(self.run.directory / name)
 
     def summarise(
         self, status: str, trained: Mapping[str, Any], measured: Sequence[Mapping[str, Any]] = (), **more: Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +21,14 @@ from petra_graph.record.checkpoint import best_cut, read_weights
 from petra_graph.record.run_directory import Metrics
 from petra_graph.record.weights import copy_weights, weights_of
 from petra_graph.runtime.loop import Scheduler
-from petra_graph.training.data import CheckedSplit
 from petra_graph.training.evaluation import Meters, loss_failed, measure
 from petra_graph.training.prepare import NamedCallback, Prepared
 
 if TYPE_CHECKING:
     from petra_graph.training.process import RunProcess
 
-_FAR = 1e6
-"""A run fails if its loss grows to this many times the first one."""
+
+_FAR = 1e6  # a run fails if its loss grows to this many times the first one
 
 
 def _reports(given: Iterable[EpochEnded | Mapping[str, Any]]) -> list[EpochEnded]:
@@ -40,30 +39,19 @@ def _reports(given: Iterable[EpochEnded | Mapping[str, Any]]) -> list[EpochEnded
 class TrainingPosition:
     """Where a training is; its fields, in their order, are the keys of a checkpoint's manifest."""
 
-    epoch: int = 1
-    """The epoch under way, or the next one, counted from 1."""
-    evaluates: bool = False
-    """Whether the epoch has been trained, and its evaluation is under way."""
+    epoch: int = 1  # the one under way, or the next one, counted from 1
+    evaluates: bool = False  # whether the epoch has been trained, and its evaluation is under way
     micro_batches_per_epoch: int
-    micro_batches: int = 0
-    """Those that the head has seen since the run's start."""
+    micro_batches: int = 0  # those that the head has seen since the run's start
     first_loss: float | None = None
-    since: int = 0
-    """The latest forward at which the pipeline filled again within an epoch, as the micro-batches in flight were discarded."""
-    seconds: float = 0.0
-    """Seconds of training, without evaluations."""
-    epoch_began: tuple[float, int] = field(default=(0.0, 0), converter=tuple)
-    """Seconds and micro-batches before the epoch."""
-    train: Mapping[str, float] | None = None
-    """The means over the latest epoch that was trained to its end."""
-    resumed_from: tuple[int, ...] = field(default=(), converter=tuple)
-    """The first forward after each checkpoint from which the run has been resumed."""
-    epochs: list[EpochEnded] = field(default=(), converter=_reports)
-    """The reports of all finished epochs, also after an interruption."""
-    metrics_bytes: int = 0
-    """The length of the metrics file after the events up to here."""
-    callbacks: Mapping[str, Any] = field(factory=dict)
-    """The callbacks' states."""
+    since: int = 0  # the latest forward at which the pipeline filled again within an epoch
+    seconds: float = 0.0  # of training, without evaluations
+    epoch_began: tuple[float, int] = field(default=(0.0, 0), converter=tuple)  # the seconds and micro-batches before
+    train: Mapping[str, float] | None = None  # the means over the latest epoch that was trained to its end
+    resumed_from: tuple[int, ...] = field(default=(), converter=tuple)  # the first forward after each such checkpoint
+    epochs: list[EpochEnded] = field(default=(), converter=_reports)  # of all finished ones, also after an interruption
+    metrics_bytes: int = 0  # the length of the metrics file after the events up to here
+    callbacks: Mapping[str, Any] = field(factory=dict)  # their states, by name
 
 
 @define(eq=False, kw_only=True)
@@ -72,19 +60,17 @@ class Trainer:
 
     prepared: Prepared
     scheduler: Scheduler
-    metrics: Metrics | None
-    """The recorded metrics; None in a process that does not record."""
+    metrics: Metrics | None  # None in a process that does not record
     listener: Listener
     process: RunProcess
     position: TrainingPosition
-    meters: Meters
-    """Of the epoch under way."""
+    meters: Meters  # of the epoch under way
+    # What else the summary says: warnings, why the training stopped early, and of the test that ended the run.
     told: dict[str, Any] = field(factory=dict, init=False)
-    """What else the summary says: warnings, why the training stopped early, and of the test that ended the run."""
+    # The callbacks that are called of the training: all of them in the process that records, in another one none.
     led: Sequence[NamedCallback] = field(init=False)
-    """The callbacks that are called of the training: all of them in the process that records, in another one none."""
+    # When the present stretch of training began, on this process's clock; None while nothing is trained.
     _began: float | None = field(default=None, init=False)
-    """When the present stretch of training began, on this process's clock; None while nothing is trained."""
     _begin_probe: Callable[[range, int | None, int], None] | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -170,12 +156,12 @@ class Trainer:
 
     def run(self) -> Interrupted | None:
         """Train all epochs; return the interruption that ended them, if a request to stop has arrived."""
-        position, interrupted, loaders = self.position, None, self.prepared.opened.loaders
+        position, interrupted = self.position, None
         begun = position.micro_batches > (position.epoch - 1) * position.micro_batches_per_epoch
         # The forward with which a resumed epoch continues; None where it begins, or has been trained.
         at = position.micro_batches if begun and not position.evaluates else None
         try:
-            with nullcontext() if loaders is None else closing(loaders):
+            with closing(self.prepared.opened.loaders):
                 while position.epoch <= self.prepared.spec.run.epochs and not self._ends_early():
                     self._run_epoch(at)
                     position.epoch, at = position.epoch + 1, None
@@ -212,7 +198,7 @@ class Trainer:
         if due and opened.replica == 0:  # the first replica evaluates alone
             with evaluating(self.executors):
                 self.tell("evaluating", epoch)
-                values = self._evaluate(opened.test if opened.validation is None else opened.validation, split, epoch)
+                values = self._evaluate(split, epoch)
                 if any(one.callback.reads_weights for one in self.prepared.callbacks):
                     weights = self.process.gather(f"weights/{epoch}", self.weights())
                     for one in self.led:
@@ -233,19 +219,19 @@ class Trainer:
         record = {f"{part}/{name}": value for part, means in named.items() for name, value in means.items()}
         record |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
         self._record(epoch, position.micro_batches, record)
-        self.process.publish(self.summary())
+        if self.metrics is not None:  # if the run fails, another process may write the summary
+            self.process.tell("trained", self.summary())
         self.tell("epoch_ended", report)
 
-    def _evaluate(self, samples: CheckedSplit, split: str, epoch: int) -> Mapping[str, float]:
+    def _evaluate(self, split: str, epoch: int) -> Mapping[str, float]:
         """Return the means and metrics over a split, with the weights of this epoch; nothing where the head is in another process."""
-        batches = self.prepared.opened.evaluation(samples, self.prepared.spec.run.evaluation_batches)
-        results = self.scheduler.evaluate(batches, batches.sizes)
+        opened = self.prepared.opened
+        batches = opened.evaluation(getattr(opened, split), self.prepared.spec.run.evaluation_batches)
+        results = self.scheduler.evaluate(batches, list(map(len, batches.parts)))
         found = measure(results, self.prepared.checked.metrics, f"{split} data", f"after epoch {epoch}")
-        best, recorded = (
-            self.prepared.spec.checkpoint.best,
-            [f"{split}/{name}" for name in (*found.means, *found.undefined)],
-        )
-        if found.samples and best is not None and best.startswith(f"{split}/") and best not in recorded:
+        best = self.prepared.spec.checkpoint.best or ""
+        recorded = [f"{split}/{name}" for name in (*found.means, *found.undefined)]
+        if found.samples and best.startswith(f"{split}/") and best not in recorded:
             message = f"checkpoint.best = {shown(best)} is not a value of this run's evaluations"
             raise RunFailed(message, suggestion(best, recorded))
         for name, value in found.undefined.items():
@@ -307,29 +293,20 @@ class Trainer:
         if opened.replica > 0:
             return None
         assert directory is not None
-        epoch, at, weights = len(self.position.epochs), "", "last"
+        epoch, at, weights = len(self.position.epochs), 0, "last"
         if spec.best is not None:
-            best = best_cut(directory, spec, self.prepared.checked.scales) if self.prepared.records else None
-            at = self.process.tell("best", "" if best is None else str(best))
+            at = self.process.tell("best", best_cut(directory, spec, self.prepared.checked.scales) or 0)
         if at:
-            # Each process reads the nodes that it hosts, whichever stages the checkpoint has them in.
-            epoch, weights = int(at) // opened.length, "best"
-            blocks = {node: block for one in self.executors for node, block in one.modules.items()}
-            copy_weights(blocks.items(), read_weights(directory, int(at), {*blocks}).__getitem__)
+            # Each process takes those of the nodes that it hosts, whichever stages the checkpoint has them in.
+            epoch, weights, best = at // opened.length, "best", read_weights(directory, at)
+            copy_weights((pair for one in self.executors for pair in one.modules.items()), best.__getitem__)
         self.tell("testing", f"{weights} weights, of epoch {epoch}")
         try:
-            with ExitStack() as held:
-                if opened.loaders is not None:
-                    held.enter_context(closing(opened.loaders))
-                if not at:
-                    held.enter_context(evaluating(self.executors))
-                values = self._evaluate(opened.test, "test", epoch)
+            with closing(opened.loaders), nullcontext() if at else evaluating(self.executors):
+                values = self._evaluate("test", epoch)
         except Interrupted as request:
             return request
         self.told |= {"test": values, "test_weights": {"weights": weights, "epoch": epoch}}
-        self._record(
-            epoch=len(self.position.epochs),
-            step=self.position.micro_batches,
-            values={f"test/{name}": value for name, value in values.items()},
-        )
+        tested = {f"test/{name}": value for name, value in values.items()}
+        self._record(len(self.position.epochs), self.position.micro_batches, tested)
         return None

@@ -31,10 +31,10 @@ from petra_graph.testing.promises import generator_states, outcome_of
 from petra_graph.training.data import OpenedData
 from petra_graph.training.trained_network import Network
 
-MOST_SAMPLES = 8
-"""Of the run, that a trial reads."""
-_GRADIENTS = 1e-4
-"""Largest difference of a gradient of a part, over its norm: sums of several uses are added in another order."""
+MOST_SAMPLES = 8  # of the run, that a trial reads
+_GRADIENTS = (
+    1e-4  # the largest difference of a part's gradient, over its norm: sums of several uses are added in another order
+)
 
 
 def block_trials(network: MeasuredNetwork, data: OpenedData) -> Iterator[tuple[Node, Trial]]:

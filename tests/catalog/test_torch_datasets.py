@@ -6,6 +6,7 @@ import pickle
 import random
 import re
 import sys
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -71,7 +72,7 @@ TRIAL = DataSetTrial.of(Torch, {"train": f"{HERE}:GIVEN", "test": f"{HERE}:GIVEN
 
 def checked(data, validation=None):
     spec = Spec(data=DataSpec(name="torch", batch=1, validation=validation))
-    return OpenedData.of("data set", data, data.train, spec)
+    return OpenedData.open(SimpleNamespace(spec=spec, data=SimpleNamespace(build=lambda: data)))
 
 
 @pytest.fixture

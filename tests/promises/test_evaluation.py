@@ -12,7 +12,7 @@ from petra_graph.cli.main import main
 from petra_graph.inference.saved_run import SavedRun, evaluate_run, open_data
 from petra_graph.plugins.callback import Listener
 from petra_graph.record import checkpoint
-from petra_graph.record.recorded_run import read_run
+from petra_graph.record.run_directory import read_run
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
 from tests.support.runs import (
@@ -177,7 +177,7 @@ def test_no_sample_is_both_trained_on_and_validated(spec):
     opened = prepare(spec, [SHARE, "data.batch=10", "data.options.crop_padding=0"]).opened
     assert (len(opened.train), len(opened.validation)) == (1294, 144)
     held = opened.evaluation(opened.validation)
-    assert sum(held.sizes) == 144
+    assert sum(map(len, held.parts)) == 144
     own = {id(opened.train): set(), id(opened.validation): set()}
     for batches in (opened.epoch(0), opened.epoch(1), held):
         for part in batches.parts:

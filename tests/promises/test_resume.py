@@ -204,6 +204,7 @@ REFUSED = [
     (["run.epochs=1"], "is of epoch 2, and run.epochs is 1"),
     (["optimizer.name=adamw"], 'optimizer.name: "sgd" then, "adamw" now'),
     (["graph.node.head.name=top", "partition.stages=per-block"], "parameters of head: 250 then, unset now"),
+    (["graph.node.1.kind=buffered"], 'kind: "reversible" then, "buffered" now'),
 ]
 
 

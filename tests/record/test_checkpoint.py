@@ -29,8 +29,7 @@ def write(directory, at, value=1.0):
 
 
 def read(directory, at):
-    manifest = checkpoint.read_manifest(directory, at)
-    checkpoint.verify(directory, manifest)
+    manifest = checkpoint.read_manifest(directory, at, verified=True)
     return [checkpoint.read_stage(directory, at, file) for file in manifest.files]
 
 

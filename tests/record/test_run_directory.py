@@ -15,12 +15,14 @@ import pytest
 import torch
 
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.record.recorded_run import began, find_run, read_run
 from petra_graph.record.run_directory import (
     Metrics,
+    began,
     environment,
+    find_run,
     is_locked,
     locked,
+    read_run,
     write_output,
     write_text,
     write_whole,

@@ -12,7 +12,7 @@ import pytest
 from petra_graph.errors import SpecError
 from petra_graph.planning.compare_plans import compare_methods
 from petra_graph.planning.plan_spec import Planner
-from petra_graph.record.recorded_run import read_run
+from petra_graph.record.run_directory import read_run
 from petra_graph.report.pages.plan_page import page as plan_page
 from petra_graph.report.pages.runs_page import runs_page
 from tests.support.plan_documents import as_plan, branches, hostile, long_names, three_stages

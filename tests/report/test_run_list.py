@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.record.recorded_run import Point, read_run
+from petra_graph.record.run_directory import Point, read_run
 from petra_graph.report.run_groups import group_columns, group_runs, list_runs
 
 
@@ -49,26 +49,6 @@ def test_the_page_of_several_runs(saved_runs, here, capsys):
     assert facts["output"] == "report.html"
     assert ": 3 runs" in (here / "report.html").read_text()
     assert sorted(run["seed"] for run in facts["runs"]) == [0, 1, 2]
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"status": 3},
-        {"status": "failed", "error": 3},
-        {"samples_per_second": "fast"},
-        {"measured": {"processes": [1]}},
-        {"measured": [1]},
-        {"test_weights": {"weights": 1}},
-    ],
-)
-def test_a_summary_of_other_types_is_damaged(saved_run, values, here, capsys):
-    """A page of it ended in a traceback."""
-    path = saved_run / "summary.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-    assert main(["report", str(saved_run)]) == 2
-    assert f"{saved_run} is damaged: " in capsys.readouterr().err
-    assert f"{saved_run} is damaged: " in list_runs(saved_run)[1][0]
 
 
 # --- groups ---

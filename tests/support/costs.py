@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import torch
 
+from petra_graph.catalog.losses_and_metrics import CrossEntropy
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory import MemoryModel, StageBytes
 from petra_graph.measure.costs import Conditions, measure_costs
@@ -18,7 +19,7 @@ from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import Partition, Stage
 from petra_graph.runtime.loop import Scheduler
 from petra_graph.spec.model import NodeSpec, PrecisionSpec, StoredDtype
-from tests.support.pipelines import Compute, Pipeline, batches, built_graph, pipeline, training
+from tests.support.pipelines import Compute, Pipeline, batches, built_graph, configured, pipeline
 from tools.bench.stage_peaks import StagePeaks
 
 
@@ -30,13 +31,13 @@ def conditions(
     options: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> Conditions:
-    chosen = training(optimizer, lambda _: 0.05, dict(options or {}))
+    loss: Any = CrossEntropy()
     usual = Conditions(
         batch=batch,
         facts=DataFacts(shape=shape, dtype="float32"),
         precision=PrecisionSpec(),
-        loss=chosen.loss,
-        optimizer=chosen.optimizer,
+        loss=loss,
+        optimizer=configured(optimizer, dict(options or {})),
     )
     return attrs.evolve(usual, **changes)
 

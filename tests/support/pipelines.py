@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
@@ -42,7 +43,7 @@ from petra_graph.spec.model import (
     RunSpec,
     Spec,
 )
-from petra_graph.training.prepare import Training, executors
+from petra_graph.training.prepare import Prepared
 
 REGISTRY = discover().only(["petra-graph"])
 BLOCKS = {name: REGISTRY.resolve(BLOCK, name) for name in REGISTRY.names(BLOCK)}
@@ -91,6 +92,16 @@ BRANCHES = (
 )
 SHAPES = {"chain": (8,), "revnet": (3, 6, 6), "skip": (8,), "branches": (8,)}
 GRAPHS = {"chain": CHAIN, "revnet": REVNET, "skip": SKIP, "branches": BRANCHES}
+
+
+@frozen(kw_only=True)
+class OfUpdates(Prepared):
+    """A run whose learning rate is a function of a stage's updates alone."""
+
+    at_update: Callable[[int], float]
+
+    def rate(self, _: object) -> Callable[[int], float]:
+        return self.at_update
 
 
 @frozen(kw_only=True)
@@ -203,13 +214,16 @@ def pipeline(
     )
     facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
     network = measured_network(nodes, spec, facts)
+    network = evolve(network, checked=evolve(network.checked, optimizer=configured(optimizer, optimizer_options)))
     # In turn on devices of any kinds, which no search compares here.
-    placed = programs_of(network)
+    placement = place_network(network, planned_devices(spec.partition))
+    placed = network.lowering.placed(placement)
     programs = tuple(
         evolve(program, device=devices[index * len(devices) // len(placed)]) for index, program in enumerate(placed)
     )
-    known = [program.facts(stages=len(programs), replicas=1, micro_batches=micro_batches) for program in programs]
-    made = executors(programs, network, facts, training(optimizer, rate, optimizer_options), known)
+    opened: Any = SimpleNamespace(facts=facts, replica=0, length=micro_batches)
+    given: Any = {"opened": opened, "loss": CrossEntropy(), "callbacks": (), "initial": None, "rank": 0, "processes": 1}
+    made = OfUpdates(network=network, placement=placement, programs=programs, at_update=rate, **given).executors()
     runtime = Scheduler(made, policy=policy)
     return Pipeline(network=network, programs=programs, executors=made, runtime=runtime)
 
@@ -270,11 +284,10 @@ def _optimizer(name: str) -> Plugin:
     return discover().resolve(OPTIMIZER, name)
 
 
-def training(optimizer: str, rate: Callable[[int], float], options: dict[str, Any]) -> Training:
+def configured(optimizer: str, options: dict[str, Any]) -> Plugin:
     if any(key in options for key in ("correction", "predict", "correct_discrepancy")):
         optimizer, options = "corrected", {"optimizer": optimizer, **options}
-    loss: Any = CrossEntropy()
-    return Training(loss=loss, optimizer=_optimizer(optimizer).read(options)[0], rate=lambda _: rate)
+    return _optimizer(optimizer).read(options)[0]
 
 
 def batches(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -153,9 +154,22 @@ class Data:
     facts: DataFacts = DataFacts(shape=(), dtype="int64")
 
 
+@frozen
+class Mine:
+    """What is known of a data set before it is opened."""
+
+    data: Data
+
+    def build(self):
+        return self.data
+
+    def __str__(self):
+        return 'data set "mine"'
+
+
 def split_up(data, validation):
     spec = Spec(data=DataSpec(name="mine", batch=1, validation=validation))
-    return OpenedData.of('data set "mine"', data, data.train, spec)
+    return OpenedData.open(SimpleNamespace(spec=spec, data=Mine(data)))
 
 
 def contents(split):

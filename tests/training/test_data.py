@@ -53,7 +53,7 @@ def opened(split, *, batch=4, seed=0, workers=0, limit=100, replicas=1, **option
     """What is read of a data set whose training split this is."""
     run, partition = RunSpec(seed=seed, micro_batches=limit), PartitionSpec(replicas=replicas)
     spec = Spec(data=DataSpec(name="digits", batch=batch), run=run, partition=partition)
-    loaders = Loaders(workers, (split,)) if workers else None
+    loaders = Loaders(workers, (split,))
     return OpenedData(
         spec=spec, facts=None, train=split, validation=None, test=split, **{"loaders": loaders, **options}
     )
@@ -75,7 +75,7 @@ def indices(batches):
 def test_evaluation_meets_every_sample_in_order():
     batches = evaluation(Numbers(10))
     assert indices(batches) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert len(batches) == 3
+    assert len(batches.parts) == 3
 
 
 def test_the_order_is_frozen():
@@ -98,7 +98,7 @@ def test_an_epoch_has_one_length_in_a_run():
     data = opened(split)
     lengths = [data.length]
     split.n = 20  # as of a Dataset that is told the epoch
-    assert [*lengths, data.length, len(data.epoch(1))] == [3, 3, 3]
+    assert [*lengths, data.length, len(data.epoch(1).parts)] == [3, 3, 3]
 
 
 def test_workers_change_nothing():
@@ -201,7 +201,7 @@ def test_replicas_share_the_rows_of_a_micro_batch():
     whole = indices(training(split, batch=4 * replicas))
     shares = [training(split, batch=4, replica=replica, replicas=replicas) for replica in range(replicas)]
     assert [[row for share in rows for row in share] for rows in zip(*map(indices, shares), strict=True)] == whole
-    assert all(share.sizes == [4] * len(whole) for share in shares)
+    assert all(list(map(len, share.parts)) == [4] * len(whole) for share in shares)
 
 
 class Decoded(Numbers):
@@ -238,5 +238,4 @@ def test_micro_batches_of_a_training_are_mixed(workers, part):
     assert [samples.roll(-1).tolist() for samples, _ in mixed] == indices(plain)
     assert {target for _, targets in mixed for target in targets.tolist()} == {2000.5}
     assert indices(evaluation(split)) == indices(evaluation(Numbers(10)))
-    if mixed.data.loaders is not None:
-        mixed.data.loaders.close()
+    mixed.data.loaders.close()

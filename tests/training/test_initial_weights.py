@@ -58,12 +58,12 @@ def test_a_resumed_run_does_not_say_that_its_weights_come_from_the_file(spec, tr
     """They come from its checkpoint."""
     save_file(trained, tmp_path / "own.safetensors")
     prepared = prepare(spec, [*SHORT, f"init.weights={tmp_path / 'own.safetensors'}"])
-    resumed = RunRecord.of(
+    resumed = RunRecord(
         tmp_path,
         prepared,
         SimpleNamespace(manifest=SimpleNamespace(at=3), notes=["changed: run.epochs: 1 then, 2 now"]),
     )
-    assert RunRecord.of(tmp_path, prepared).run.notes == (prepared.initial.said,)
+    assert RunRecord(tmp_path, prepared).run.notes == (prepared.initial.said,)
     assert resumed.run.notes == ("changed: run.epochs: 1 then, 2 now",)
 
 

@@ -216,7 +216,7 @@ def test_what_fails_before_training_leaves_a_summary_too(spec, monkeypatch):
     def no_memory(*_, **__):
         raise MemoryError("no room")
 
-    monkeypatch.setattr("petra_graph.training.prepare.executors", no_memory)
+    monkeypatch.setattr("petra_graph.training.prepare.Prepared.executors", no_memory)
     with pytest.raises(RunFailed, match="MemoryError: no room") as caught:
         run(spec, (), Listener())
     summary = summary_of(only_run())

@@ -47,7 +47,7 @@ from petra_graph.runtime.store import rank_info_from
 from petra_graph.runtime.system import hard_exit, keep_freed_memory
 from petra_graph.runtime.watchdog import Watchdog
 from petra_graph.runtime.world import World
-from petra_graph.training.prepare import Prepared, executors, prepare
+from petra_graph.training.prepare import Prepared, prepare
 
 RANKS, CPU = 2, torch.device("cpu")
 ALONE = "one reversible process"
@@ -159,7 +159,9 @@ class Pair:
         self.ready = self.prepared()
         self.loss = loss_of(self.ready)
         generator = torch.Generator().manual_seed(0)
-        self.samples = torch.randint(256, (batch, *self.ready.facts.shape), generator=generator, dtype=torch.uint8)
+        self.samples = torch.randint(
+            256, (batch, *self.ready.opened.facts.shape), generator=generator, dtype=torch.uint8
+        )
         self.targets = torch.randint(10, (batch,), generator=generator)
         self.data = list(zip(self.samples.chunk(4), self.targets.chunk(4), strict=True)) * updates
         self.cut = self.planned_cut()
@@ -207,10 +209,10 @@ class Pair:
     def petra(self, name: str, *overrides: str) -> Train:
         """Two stages on two processes."""
         ready, rank = self.prepared(f"partition.stages={json.dumps(self.cut)}", *overrides), self.world.rank
-        own = executors([ready.programs[rank]], ready.network, ready.facts, ready.training, [ready.stages[rank]])
         self.world.store = self.store.beside(name)
         channels = open_channels(ready.programs, (0, 1), self.world, self.watchdog, transport="auto")
         self.world.wait_for_all("channels")
+        own = ready.executors([ready.programs[rank]])
         return trainer(Scheduler(own, channels, supervisor=self.watchdog), self.data)
 
     def pipeline(self, schedule: Any, parts: int, *, again: bool) -> Train:

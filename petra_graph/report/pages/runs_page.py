@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from petra_graph.compiler.plan import read_plan
 from petra_graph.errors import SpecError
 from petra_graph.plugins.loss_and_metric import scale_of
-from petra_graph.record.recorded_run import RecordedRun, find_run, read_run, run_directories
-from petra_graph.record.run_directory import PLAN, write_output
+from petra_graph.record.run_directory import PLAN, RecordedRun, find_run, read_run, run_directories, write_output
 from petra_graph.report.pages.page import LONGEST_NAME, Section, drawn, render_page
 from petra_graph.report.planned_and_measured import compare_with_plan, compared_tables
 from petra_graph.report.run_groups import RunGroup, group_columns, group_runs, judged_by, run_records, run_row

@@ -8,7 +8,7 @@ import pytest
 from petra_graph_studies.sweep import read_values, status_of
 
 from petra_graph.cli.main import main
-from petra_graph.record.recorded_run import run_directories
+from petra_graph.record.run_directory import run_directories
 from tests.support.forks import ENDLESS, SPEC, alone, command, ended, start_server, until
 from tests.support.runs import only_run, weights_bytes, without_times
 

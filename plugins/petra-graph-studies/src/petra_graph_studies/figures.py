@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 
 from petra_graph.errors import SpecError
-from petra_graph.record.recorded_run import read_run
+from petra_graph.record.run_directory import read_run
 
 _QUANTITIES = (
     "cosine_to_delayed",

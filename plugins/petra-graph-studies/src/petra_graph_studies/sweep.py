@@ -37,8 +37,7 @@ from petra_graph.cli.options_and_output import Answer, Option, Sets, echo, print
 from petra_graph.cli.options_and_output import verb as as_verb
 from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError, shown
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.recorded_run import read_run, run_directories, status_of
-from petra_graph.record.run_directory import SUMMARY, locked, read_json
+from petra_graph.record.run_directory import SUMMARY, locked, read_json, read_run, run_directories, status_of
 from petra_graph.report.run_groups import group_columns, group_runs, in_words, judged_by
 from petra_graph.report.tables import table_lines
 from petra_graph.runtime.system import PARENT, stop_requests
