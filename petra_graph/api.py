@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from attrs import frozen
+from attrs import define, field, frozen
 
 from petra_graph.compiler.plan import Plan
 from petra_graph.errors import SpecError
@@ -72,7 +72,7 @@ def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
 
     Raises SpecError with all problems, their file, line and what to do; PluginError if only plugins are at fault.
     """
-    return check_spec(_given(path), assignments(changes)).spec
+    return check_spec(str(path), assignments(changes)).spec
 
 
 def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any = None, **tables: Any) -> Spec:
@@ -82,14 +82,24 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
 
     Args:
         nodes: the network, node by node: the tables `[[graph.node]]`, which need no names here, or only their blocks: [Stem, pg.head(...)].
-        module: instead, a class of any torch.nn.Module, or a function that makes one, whose parts are the nodes: module=MyNet, or with arguments
-            module=functools.partial(MyNet, layers=4). Other options of the architecture "module" are in architecture={"options": {...}}.
+        module: instead, what makes a torch.nn.Module whose parts are the nodes: module=MyNet, or functools.partial(MyNet, layers=4). Other options
+            of the architecture "module" are in architecture={"options": {...}}.
         tables: all others, as in data={"name": "digits", "batch": 32}, run={"epochs": 3}.
 
     Raises SpecError with all problems of keys and values.
     """
     if nodes is not None:
-        tables["graph"] = {**tables.get("graph", {}), "node": _node_tables(nodes)}
+        named, seen = list[object](), Counter[str]()
+        for one in nodes:  # without a name, it goes by its block's, numbered from the second one on
+            table = one if isinstance(one, Mapping) else {"block": one}
+            if "block" in table and "name" not in table:
+                code = table["block"]
+                called = code if isinstance(code, str) else getattr(code, "__name__", "node")
+                name = called.replace(":", ".").rpartition(".")[2].lower()
+                seen[name] += 1
+                table = {"name": f"{name}-{seen[name]}" if seen[name] > 1 else name, **table}
+            named.append(table)
+        tables["graph"] = {**tables.get("graph", {}), "node": named}
     if module is not None:
         tables["architecture"] = module_table(module, tables.get("architecture", {}))
     if callable(getattr(tables.get("loss"), "state_dict", None)) and not isinstance(tables["loss"], type):
@@ -100,27 +110,13 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
     return loaded.spec
 
 
-def _node_tables(nodes: Sequence[object]) -> list[object]:
-    """Return the nodes of a network as a list of tables, each with a name: that of its block, numbered from the second one on."""
-    tables, seen = list[object](), Counter[str]()
-    for one in nodes:
-        table = one if isinstance(one, Mapping) else {"block": one}
-        if "block" in table and "name" not in table:
-            code = table["block"]
-            called = code if isinstance(code, str) else getattr(code, "__name__", "node")
-            name = called.replace(":", ".").rpartition(".")[2].lower()
-            seen[name] += 1
-            table = {"name": f"{name}-{seen[name]}" if seen[name] > 1 else name, **table}
-        tables.append(table)
-    return tables
-
-
 def plan(spec: Spec | str | Path, changes: Changes | None = None) -> PlanView:
     """Plan a specification, or its file, with values changed: stages, devices, memory, staleness, traffic and speed, before anything runs.
 
     Raises NoFeasiblePlan if no placement keeps the devices' memory limits, with changes that would help; else as `load_spec`.
     """
-    return PlanView(Planner(_given(spec), assignments(changes)).plan(with_timeline=True))
+    given = spec if isinstance(spec, Spec) else str(spec)
+    return PlanView(Planner(given, assignments(changes)).plan(with_timeline=True))
 
 
 def train(
@@ -144,27 +140,20 @@ def train(
     """
     if (spec is None) == (resume is None):
         raise TypeError("give a specification, or `resume`: a resumed run keeps its specification")
-    chosen = "" if spec is None else _given(spec)
+    given = spec if isinstance(spec, Spec) else str(spec)
     overrides, directory, saved = assignments(changes), None, None
     if resume is not None:
         directory = directory_to_resume(str(resume.directory if isinstance(resume, Run) else resume), overrides)
-        chosen = str(directory / "resolved.toml")
+        given = str(directory / "resolved.toml")
     if plan is not None:
         saved = SavedPlan(plan.plan, "the given plan") if isinstance(plan, PlanView) else SavedPlan.read(str(plan))
     with threads_as_before():
-        result = run(chosen, overrides, listener or Progress(), directory, saved)
+        result = run(given, overrides, listener or Progress(), directory, saved)
     assert result.summary is not None, "this process records"
     return Run(result.summary["directory"])
 
 
-def _given(spec: Spec | str | Path) -> Spec | str:
-    """Return a specification, or the name of its file."""
-    return spec if isinstance(spec, Spec) else str(spec)
-
-
-# --- a run ---
-
-
+@define(eq=False, repr=False)
 class Run:
     """A run's directory, whatever became of the run; what its methods find changed since the training is told.
 
@@ -173,9 +162,8 @@ class Run:
     its training, with a warning. Each method raises SpecError where the run or its weights do not exist, or the network has changed.
     """
 
-    def __init__(self, directory: str | Path, tell: Callable[[str], None] = warnings.warn) -> None:
-        self.directory = Path(directory)
-        self._tell = tell
+    directory: Path = field(converter=Path)
+    _tell: Callable[[str], None] = warnings.warn
 
     @property
     def summary(self) -> Mapping[str, Any]:
@@ -210,7 +198,8 @@ class Run:
         opened = self._open(changes, changed=True)
         with threads_as_before():
             found = evaluate_run(opened, which=weights, split=split, device=device)
-        self._tell_all(found.changed[len(opened.changed) :])
+        for text in found.changed[len(opened.changed) :]:  # the others have been told
+            self._tell(f"changed since the training: {text}")
         return found
 
     def predict(
@@ -260,12 +249,9 @@ class Run:
     def _open(self, changes: Changes | Overrides | None = None, *, changed: bool) -> SavedRun:
         overrides = changes if isinstance(changes, tuple) else assignments(changes)
         opened = SavedRun.open(self.directory, overrides, changed=changed)
-        self._tell_all(opened.changed)
-        return opened
-
-    def _tell_all(self, changed: Sequence[str]) -> None:
-        for text in changed:
+        for text in opened.changed:
             self._tell(f"changed since the training: {text}")
+        return opened
 
 
 def open_run(run: Run | str | Path) -> Run:

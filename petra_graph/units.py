@@ -8,8 +8,6 @@ from itertools import pairwise
 
 from petra_graph.errors import shown
 
-NOTHING = "-"
-
 
 def _in(units: Iterable[str], base: float, least: float = 1.0) -> Callable[[float], str]:
     """Return what writes values with three digits and the largest unit that they reach, or else the smallest, which is `least` base units."""
@@ -27,11 +25,11 @@ def _in(units: Iterable[str], base: float, least: float = 1.0) -> Callable[[floa
 
 memory = _in(["B", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024.0)
 """Write bytes, as 1.25 GiB."""
-decimal_bytes = _in(["B", "kB", "MB", "GB", "TB", "PB"], 1000.0)
 seconds = _in(["ns", "µs", "ms", "s"], 1000.0, 1e-9)
-flops = _in([f"{prefix}FLOP" for prefix in ("", *"kMGTPE")], 1000.0)
 count = _in(["", *"kMGT"], 1000.0)
 plain = _in([""], 1.0)
+factor = "{:.2f} x".format
+"""Write a factor, as 1.17 x."""
 
 
 def byte_count(text: str) -> int:
@@ -53,14 +51,12 @@ def percent(share: float, decimals: int = 1) -> str:
     return f"{100 * share:.{decimals}f} %"
 
 
-_CLOCK = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-
-
 def duration(value: float) -> str:
     """Write seconds as people count a training, or an age: 12.5 s, 3 min 20 s, 5 h 40 min, 2 d 7 h."""
     if value < 120:  # noqa: PLR2004
         return seconds(value)
-    (large, size), (small, part) = next(pair for pair in pairwise(_CLOCK) if value >= pair[0][1])
+    clock = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    (large, size), (small, part) = next(pair for pair in pairwise(clock) if value >= pair[0][1])
     whole, rest = divmod(round(value / part), size // part)
     return f"{whole:,} {large} {rest} {small}"
 
@@ -68,11 +64,6 @@ def duration(value: float) -> str:
 def number(value: float) -> str:
     """Write a plain number; a whole number is written without decimals."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
-
-
-def factor(value: float) -> str:
-    """Write a factor as 1.17 x."""
-    return f"{value:.2f} x"
 
 
 def noun(many: float, thing: str, ending: str = "s") -> str:

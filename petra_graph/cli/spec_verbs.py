@@ -106,6 +106,11 @@ def plan(
     from petra_graph.planning.compare_plans import advised, compare_methods
     from petra_graph.planning.place_network import SavedPlan
     from petra_graph.planning.plan_spec import Planner
+    from petra_graph.record.run_directory import write_output
+    from petra_graph.report.pages.plan_page import page
+    from petra_graph.report.plan_text import plan_text
+    from petra_graph.report.trace import trace
+    from petra_graph.spec.load_spec import dump
 
     found: Plan | Comparison
     if saved:
@@ -115,30 +120,21 @@ def plan(
         if not expand:
             found = compare_methods(planner) if compare else advised(planner, with_timeline=form != "text")
     if expand:
-        from petra_graph.spec.load_spec import dump
         from petra_graph.training.identity import expand_architecture
 
         text = dump(expand_architecture(planner.checked))
     elif form == "json":
         text = json.dumps(found.as_json(), indent=2)
     elif form == "html":
-        from petra_graph.report.pages.plan_page import page
-
         text = page(found)
         output = output or Path(
             f"{'spec' if spec == '-' else Path(spec).stem}.plan.html"
         )  # nobody reads one on a terminal
     elif form == "trace":
-        from petra_graph.report.trace import trace
-
         text = trace(cast("Plan", found))
     else:
-        from petra_graph.report.plan_text import plan_text
-
         text = plan_text(found, verbose=verbose)
     if output is not None:
-        from petra_graph.record.run_directory import write_output
-
         write_output(output, text.rstrip("\n") + "\n")
     none_fits = compare and getattr(found, "recommended", None) is None
     return Answer(None, text if output is None else str(output), NoFeasiblePlan.exit_code if none_fits else 0)

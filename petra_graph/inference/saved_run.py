@@ -20,13 +20,13 @@ from petra_graph.planning.network import MeasuredNetwork, measure
 from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts
-from petra_graph.plugins.loss_and_metric import reads_logits
+from petra_graph.plugins.loss_and_metric import Scale, reads_logits
 from petra_graph.plugins.tensor_trees import main, mapped
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, best_cut
 from petra_graph.record.run_directory import LATEST, damaged, find_run, read_json
 from petra_graph.record.weights import WEIGHTS, open_weights
-from petra_graph.report.progress import NO_SCALES, Scales, numbers
+from petra_graph.report.progress import numbers
 from petra_graph.spec.load_spec import parse_override
 from petra_graph.spec.model import Spec
 from petra_graph.training.data import OpenedData
@@ -132,7 +132,7 @@ class Evaluation:
     split: str
     undefined: Sequence[str]  # as in "auc is nan": the values that are not finite, and not among the means
     changed: Sequence[str]  # what of the code and of the run's own data is not as it was in the training
-    scales: Scales = field(default=NO_SCALES, repr=False)  # how the means are read
+    scales: Mapping[str, Scale] = field(factory=dict, repr=False)  # how the means are read
 
     def __str__(self) -> str:
         also = f"   undefined: {', '.join(self.undefined)}" if self.undefined else ""

@@ -31,12 +31,11 @@ _BRIEF = {"stage", "nodes", "device", "depth", "stale\nupdates", "forward", "bac
 class PlanInWords:
     title: str
     answers: Sequence[tuple[str, str]]
-    about: Sequence[str] = ()
     tables: Sequence[tuple[str, Sequence[Column]]]
     notes: Sequence[str]
     assumptions: Sequence[str]
-    warnings: Sequence[str] = ()
-    """Beside the first one, which is an answer."""
+    about: Sequence[str] = ()
+    warnings: Sequence[str] = ()  # beside the first one, which is an answer
 
 
 def plan_text(plan: Plan | Comparison, *, verbose: bool = False) -> str:
@@ -59,27 +58,30 @@ def plan_text(plan: Plan | Comparison, *, verbose: bool = False) -> str:
 def plan_in_words(plan: Plan | Comparison, *, brief: bool = False) -> PlanInWords:
     """Return what is said of a plan, or of plans side by side; the tables of a brief one fit a terminal."""
     if isinstance(plan, Comparison):
-        notes = [f"{row_name(row, plan.rows[0])}: {row.note}" for row in plan.rows if row.note]
-        return PlanInWords(
-            title=f"{plan.name}: plans compared",
-            answers=_choice(plan),
-            tables=[("plans", comparison_columns(plan))],
-            notes=[*notes, f"speed-ups are over {plan.speedup_over}"],
-            assumptions=plan.assumptions,
-        )
+        return _compared(plan)
+    kinds, types = Counter(node.kind for node in plan.nodes), Counter(one_line(one.type) for one in plan.devices)
+    of_kinds = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("reversible", "buffered", "head") if kinds[kind])
+    devices = ", ".join(types) if len(types) == 1 else units.listed(f"{many} {kind}" for kind, many in types.items())
+    about = [
+        f"{plural(len(plan.nodes), 'node')} ({of_kinds}), {units.count(plan.totals.parameters)} parameters",
+        f"{plan.method}, schedule {schedule_text(plan.schedule)}, accumulation {plan.accumulation}, "
+        f"micro-batch {plan.micro_batch}, {plan.samples_per_update:,} samples an update: "
+        f"{plural(len(plan.stages), 'stage')} on {plural(len(plan.devices), 'device')} ({devices})"
+        + (f" in each of {plan.replicas} replicas" if plan.replicas > 1 else ""),
+    ]
+    # What nodes keep for their backwards, where nodes of one kind keep different things.
+    kept = dict.fromkeys((node.kind, node.keeps) for node in plan.nodes if node.keeps)
+    ways = dict.fromkeys(keeps for _, keeps in kept) if len(kept) > len({kind for kind, _ in kept}) else ()
     tables = [("stages", stage_columns(plan, brief=brief)), ("devices", device_columns(plan))]
     return PlanInWords(
         title=plan.name,
         answers=answers(plan),
-        about=_about(plan),
+        about=about,
         tables=tables if brief else [*tables, ("totals", _totals(plan))],
-        notes=_notes_on_nodes(plan),
+        notes=[f"kept {way}: {nodes_label(one.name for one in plan.nodes if one.keeps == way)}" for way in ways],
         assumptions=[*plan.notes, *plan.assumptions],
         warnings=plan.warnings[1:],
     )
-
-
-# --- names ---
 
 
 def nodes_label(names: Iterable[str]) -> str:
@@ -116,16 +118,27 @@ def row_name(row: ComparedPlan, first: ComparedPlan) -> str:
     return ", ".join(filter(None, (row.method, schedule, keep, uses)))
 
 
-# --- answers ---
-
-
 def answers(plan: Plan) -> list[tuple[str, str]]:
     """Return the six answers to what is asked of a plan."""
     timing, run = plan.timing, plan.run
+
+    def name(device: PlannedDevice) -> str:
+        own, kind = one_line(device.name), one_line(device.type)
+        return own if own == kind else f"{own} ({kind})"
+
     # By its share of what it may hold; one of which that is unknown comes first, by its bytes.
     fullest = max(plan.devices, key=lambda device: device.bytes.total / (device.room or 1))
+    shortest = min(plan.devices, key=lambda device: device.spare_bytes or 0)
     of = "" if fullest.room is None else f" of {memory(fullest.room)}"
     stages = f"{noun(len(fullest.stages), 'stage')} {ranges_label(fullest.stages)}"
+    unknown = dict.fromkeys(one_line(device.type) for device in plan.devices if not device.room)
+    if (lacks := -(shortest.spare_bytes or 0)) > 0:
+        fits = f"no; {name(shortest)} needs {memory(lacks)} more than its {memory(shortest.room or 0)}"
+    elif unknown or not fullest.room:
+        fits = f"unknown; the memory of {units.listed(unknown)} is not stated: set partition.memory"
+    else:
+        left = fullest.room - fullest.bytes.total
+        fits = f"yes; {memory(left)} ({percent(left / fullest.room, 0)}) to spare on the fullest device"
 
     about = "" if timing.exact else "about "
     speed = about + rate(timing.samples_per_second)
@@ -138,75 +151,13 @@ def answers(plan: Plan) -> list[tuple[str, str]]:
     if latest.staleness:
         late = f"{plural(latest.staleness, 'update')}; the gradients of stage {latest.index}, the latest"
     return [
-        ("fits", _fit(plan, fullest)),
-        ("fullest", f"{memory(fullest.bytes.total)}{of}; {_name(fullest)} with {stages}"),
+        ("fits", fits),
+        ("fullest", f"{memory(fullest.bytes.total)}{of}; {name(fullest)} with {stages}"),
         ("speed", speed),
         ("staleness", late),
         ("change", plan.warnings[0] if plan.warnings else "nothing; plan --compare looks at other methods"),
         ("how sure", one_line(plan.certainty)),
     ]
-
-
-def _fit(plan: Plan, fullest: PlannedDevice) -> str:
-    shortest = min(plan.devices, key=lambda device: device.spare_bytes or 0)
-    if (shortest.spare_bytes or 0) < 0:
-        lacks = memory(-(shortest.spare_bytes or 0))
-        return f"no; {_name(shortest)} needs {lacks} more than its {memory(shortest.room or 0)}"
-    unknown = dict.fromkeys(one_line(device.type) for device in plan.devices if not device.room)
-    if unknown or not fullest.room:
-        return f"unknown; the memory of {units.listed(unknown)} is not stated: set partition.memory"
-    left = fullest.room - fullest.bytes.total
-    return f"yes; {memory(left)} ({percent(left / fullest.room, 0)}) to spare on the fullest device"
-
-
-def _name(device: PlannedDevice) -> str:
-    name, kind = one_line(device.name), one_line(device.type)
-    return name if name == kind else f"{name} ({kind})"
-
-
-def _choice(compared: Comparison) -> list[tuple[str, str]]:
-    """Return how many plans fit, and of methods which to choose."""
-    rows, found = compared.rows, list[tuple[str, str]]()
-    if any(row.fits is not None for row in rows):
-        fit = sum(row.fits is True for row in rows)
-        found.append(("fits", f"{fit} of {len(rows)}" + "; the notes say why the others do not" * (fit < len(rows))))
-    if compared.recommended is not None:
-        chosen = rows[compared.recommended]
-        speed = factor(chosen.speedup) if chosen.speedup else rate(chosen.samples_per_second or 0.0)
-        late = f"{plural(chosen.staleness, 'update')} stale" if chosen.staleness else "no gradient is late"
-        full = f"{memory(chosen.memory_peak or 0)} on the fullest device"
-        found.append(("choose", "; ".join([row_name(chosen, rows[0]), speed, late, full])))
-        found.append(("set", "; ".join(chosen.set) or "nothing: it is what the spec says"))
-    return found
-
-
-# --- what it is a plan of ---
-
-
-def _about(plan: Plan) -> list[str]:
-    """Return a line on the network, and a line on its training."""
-    kinds, types = Counter(node.kind for node in plan.nodes), Counter(one_line(one.type) for one in plan.devices)
-    of_kinds = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("reversible", "buffered", "head") if kinds[kind])
-    devices = ", ".join(types) if len(types) == 1 else units.listed(f"{many} {kind}" for kind, many in types.items())
-    return [
-        f"{plural(len(plan.nodes), 'node')} ({of_kinds}), {units.count(plan.totals.parameters)} parameters",
-        f"{plan.method}, schedule {schedule_text(plan.schedule)}, accumulation {plan.accumulation}, "
-        f"micro-batch {plan.micro_batch}, {plan.samples_per_update:,} samples an update: "
-        f"{plural(len(plan.stages), 'stage')} on {plural(len(plan.devices), 'device')} ({devices})"
-        + (f" in each of {plan.replicas} replicas" if plan.replicas > 1 else ""),
-    ]
-
-
-def _notes_on_nodes(plan: Plan) -> list[str]:
-    """Return what nodes keep for their backwards, where nodes of one kind keep different things."""
-    nodes = [node for node in plan.nodes if node.keeps]
-    if len({(node.kind, node.keeps) for node in nodes}) == len({node.kind for node in nodes}):
-        return []
-    ways = dict.fromkeys(node.keeps for node in nodes)
-    return [f"kept {way}: {nodes_label(one.name for one in nodes if one.keeps == way)}" for way in ways]
-
-
-# --- tables ---
 
 
 def stage_columns(plan: Plan, *, brief: bool = False) -> list[Column]:
@@ -256,7 +207,6 @@ def device_columns(plan: Plan) -> list[Column]:
 def _totals(plan: Plan) -> list[Column]:
     """Return the simulation's times, and the memory of all stages beside what the paper's Table 3 counts."""
     timing, about = plan.timing, "" if plan.timing.exact else "about "
-    paper = {f"by the paper's count, {key.replace('_', ' ')}": size for key, size in plan.paper_accounting.items()}
     pairs = {
         "tick": about + seconds(timing.tick_seconds),
         "bubble": about + percent(timing.bubble_fraction),
@@ -265,21 +215,43 @@ def _totals(plan: Plan) -> list[Column]:
         "to fill the pipeline": seconds(timing.fill_seconds),
         "to drain it": seconds(timing.drain_seconds),
         "memory of all stages": memory(plan.totals.bytes.total),
-        **{key: memory(size) for key, size in paper.items()},
     }
+    for key, size in plan.paper_accounting.items():
+        pairs[f"by the paper's count, {key.replace('_', ' ')}"] = memory(size)
     return [name_column("of the pipeline", pairs), Column("", [*pairs.values()])]
 
 
-def comparison_columns(compared: Comparison) -> list[Column]:
-    """Return the figures of each plan; what belongs to a plan that does not exist is a dash, and the row's note says why."""
-    rows = compared.rows
-    fits, speedup = any(row.fits is False for row in rows), any(row.speedup for row in rows)
-    speed = value_column("samples\na second", (row.samples_per_second for row in rows), units.plain)
+def _compared(plan: Comparison) -> PlanInWords:
+    """Return how many plans fit, which method to choose, and the figures of each; of a plan that does not exist they are dashes, and its note says why."""
+    rows, answered = plan.rows, list[tuple[str, str]]()
+    names = [row_name(row, rows[0]) for row in rows]
+    fit = [row.fits for row in rows if row.fits is not None]
+    if fit:
+        but = "; the notes say why the others do not" * (sum(fit) < len(rows))
+        answered.append(("fits", f"{sum(fit)} of {len(rows)}{but}"))
+    if plan.recommended is not None:
+        chosen = rows[plan.recommended]
+        speed = factor(chosen.speedup) if chosen.speedup else rate(chosen.samples_per_second or 0.0)
+        late = f"{plural(chosen.staleness, 'update')} stale" if chosen.staleness else "no gradient is late"
+        full = f"{memory(chosen.memory_peak or 0)} on the fullest device"
+        answered.append(("choose", "; ".join([names[plan.recommended], speed, late, full])))
+        answered.append(("set", "; ".join(chosen.set) or "nothing: it is what the spec says"))
     answer: Mapping[bool, str] = {True: "yes", False: "no"}
-    return [
-        name_column("plan", [row_name(row, rows[0]) for row in rows]),
+    speed_column = value_column("samples\na second", (row.samples_per_second for row in rows), units.plain)
+    if any(row.speedup for row in rows):
+        speed_column = value_column("speed-up", (row.speedup for row in rows), factor)
+    columns = [
+        name_column("plan", names),
         value_column("fullest\ndevice", (row.memory_peak for row in rows), memory),
-        *([value_column("fits", (row.fits for row in rows), answer.__getitem__)] if fits else []),
-        value_column("speed-up", (row.speedup for row in rows), factor) if speedup else speed,
+        *([] if all(fit) else [value_column("fits", (row.fits for row in rows), answer.__getitem__)]),
+        speed_column,
         value_column("stale\nupdates", (row.staleness for row in rows), number),
     ]
+    notes = [f"{name}: {row.note}" for name, row in zip(names, rows, strict=True) if row.note]
+    return PlanInWords(
+        title=f"{plan.name}: plans compared",
+        answers=answered,
+        tables=[("plans", columns)],
+        notes=[*notes, f"speed-ups are over {plan.speedup_over}"],
+        assumptions=plan.assumptions,
+    )

@@ -21,17 +21,16 @@ _VERBS = ("forward", "backward", "update")
 def compare_with_plan(plan: Plan | None, stages: int, processes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return each stage's seconds, and each process's bytes, as planned and as measured, as JSON; null if not planned or not measured."""
     planned = {stage.index: stage for stage in plan.stages} if plan else {}
-    timed = [one for process in processes for one in process["stages"]]
-
-    def both(index: int, verb: str) -> dict[str, float | None]:
-        # Replicas of a stage count together; some processes have not timed it.
-        spans = [one[verb] for one in timed if one["stage"] == index and verb in one]
-        operations = sum(one["operations"] for one in spans)
-        measured = sum(one["seconds"] for one in spans) / operations if operations else None
-        return {"planned": getattr(planned[index].seconds, verb) if plan else None, "measured": measured}
-
-    rows = [{"stage": at, "seconds": {verb: both(at, verb) for verb in _VERBS}} for at in range(1, stages + 1)]
-    sizes = []
+    timed, rows, sizes = [one for process in processes for one in process["stages"]], [], []
+    for index in range(1, stages + 1):
+        took: dict[str, dict[str, float | None]] = {}
+        for verb in _VERBS:
+            # Replicas of a stage count together; some processes have not timed it.
+            spans = [one[verb] for one in timed if one["stage"] == index and verb in one]
+            operations = sum(one["operations"] for one in spans)
+            measured = sum(one["seconds"] for one in spans) / operations if operations else None
+            took[verb] = {"planned": getattr(planned[index].seconds, verb) if plan else None, "measured": measured}
+        rows.append({"stage": index, "seconds": took})
     for process in processes:
         own = [stage["stage"] for stage in process["stages"]]
         size = sum(planned[index].bytes.total for index in own) if plan else None

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Any, TextIO
 
 from petra_graph.errors import printable
@@ -15,16 +14,11 @@ from petra_graph.plugins.callback import EpochEnded, Listener, Started
 from petra_graph.plugins.loss_and_metric import Scale, scale_of, scales_in
 from petra_graph.units import duration, noun, percent, plural, rate
 
-EVALUATED = ("validation/", "test/")
-"""What metrics of evaluations begin with, those that choose first."""
-FIRST = tuple(f"{part}{name}" for part in EVALUATED for name in ("top1", "loss"))
-"""The metrics that come first among a run's final figures."""
-
-Scales = Mapping[str, Scale]
-NO_SCALES: Scales = MappingProxyType({})
+_PAUSE_SECONDS = 60.0
+"""Between the lines within an epoch: a few hundred lines a night."""
 
 
-def value_text(metric: str, value: float, scales: Scales = NO_SCALES) -> str:
+def value_text(metric: str, value: float, scales: Mapping[str, Scale]) -> str:
     """Write a metric's value: shares, as top1 and those whose scale says so, as percentages."""
     if scale_of(metric, scales).share:
         return percent(value, 2)
@@ -32,7 +26,7 @@ def value_text(metric: str, value: float, scales: Scales = NO_SCALES) -> str:
     return f"{value:.4f}" if 0.001 <= abs(value) < 10_000 or not value else f"{value:.5g}"  # noqa: PLR2004
 
 
-def numbers(means: Mapping[str, float], scales: Scales = NO_SCALES) -> str:
+def numbers(means: Mapping[str, float], scales: Mapping[str, Scale]) -> str:
     """Write all metrics, the loss first."""
     first = sorted(means.items(), key=lambda item: item[0] != "loss")
     return " ".join(f"{name} {value_text(name, value, scales)}" for name, value in first)
@@ -46,19 +40,6 @@ def chosen_on(metric: str) -> str:
     return f"chosen on the {'training' if part == 'train' else part} samples"
 
 
-def final_metrics(names: Iterable[str]) -> list[str]:
-    """Return the metrics whose latest values say how runs ended, of all that they recorded: "test/top1", "train/loss"."""
-    found = dict.fromkeys(names)
-    own = [name for name in found if name.startswith(EVALUATED) and name not in FIRST]
-    return [name for name in (*FIRST, *own, "train/loss") if name in found]
-
-
-# --- progress ---
-
-_PAUSE_SECONDS = 60.0
-"""Between the lines within an epoch: a few hundred lines a night."""
-
-
 class Progress(Listener):
     """Lines to a stream (None: stderr): the run, each of its epochs, its warnings; and within a long epoch, now and then, how far it is."""
 
@@ -67,8 +48,7 @@ class Progress(Listener):
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream or sys.stderr, clock
         self._written = 0.0
-        self._mark = 0.0, 0
-        """When this epoch began, and the micro-batches of the run that were done then."""
+        self._mark = 0.0, 0  # when this epoch began, and the micro-batches of the run that were done then
 
     def started(self, run: Started) -> None:
         self._run, self._mark = run, (self._clock(), run.resumed_at or 0)
@@ -82,7 +62,7 @@ class Progress(Listener):
         speed = max(done - before, 1) / (now - began)
         left = duration(round((run.epochs * run.micro_batches - done) / speed))
         state = f"{micro_batches:,} of {run.micro_batches:,} micro-batches   {rate(speed * run.batch)}  ETA {left}"
-        self._print(f"{self._title(epoch)}   {state}   train {numbers(means)}")
+        self._print(f"{self._title(epoch)}   {state}   train {numbers(means, run.metrics)}")
 
     def warned(self, text: str) -> None:
         self._print(f"warning: {text}")
@@ -91,7 +71,7 @@ class Progress(Listener):
         run, found = self._run, report.evaluated
         evaluated = f"   {run.evaluates} {numbers(found, run.metrics)}" if found else ""
         speed = f"lr {report.learning_rate:.4g}   {rate(report.samples_per_second)}"
-        self._print(f"{self._title(report.epoch)}   train {numbers(report.train)}{evaluated}   {speed}")
+        self._print(f"{self._title(report.epoch)}   train {numbers(report.train, run.metrics)}{evaluated}   {speed}")
         self._mark = self._clock(), report.epoch * run.micro_batches
 
     def testing(self, weights: str) -> None:

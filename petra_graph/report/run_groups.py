@@ -17,7 +17,7 @@ from petra_graph.errors import PetraGraphError, shown
 from petra_graph.plugins.loss_and_metric import scale_of, scales_in
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.run_directory import RecordedRun, began, grown_bytes, is_locked, read_run, run_directories
-from petra_graph.report.progress import chosen_on, final_metrics, value_text
+from petra_graph.report.progress import chosen_on, value_text
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import duration, memory, plain, plural
 
@@ -135,7 +135,11 @@ def group_columns(groups: Sequence[RunGroup]) -> list[Column]:
     metric = groups[0].metric
     best = [one.best if one.metric == metric else [] for one in groups]
     add(f"best\n{metric}", best, partial(value_text, metric, scales=scales))
-    for name in final_metrics(name for group in groups for run in group.runs for name in run.metrics):
+    # What says how runs ended: "test/top1" and its like come first, and own metrics of evaluations next.
+    recorded = dict.fromkeys(name for group in groups for run in group.runs for name in run.metrics)
+    usual = [f"{part}/{name}" for part in ("validation", "test") for name in ("top1", "loss")]
+    own = [name for name in recorded if name.startswith(("validation/", "test/")) and name not in usual]
+    for name in (name for name in (*usual, *own, "train/loss") if name in recorded):
         finals = [[value for run in group.by_seed if (value := run.last(name)) is not None] for group in groups]
         add(f"final\n{name}", finals, partial(value_text, name, scales=scales))
     add("samples\na second", [[run.rate for run in group.runs if run.rate] for group in groups], plain)

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from petra_graph.errors import printable
-from petra_graph.units import NOTHING, bounded, one_line
+from petra_graph.units import bounded, one_line
 
 WIDTH = 80
 """Of a line on a terminal."""
@@ -27,7 +27,7 @@ class Column:
 
 def value_column(head: str, values: Iterable[Any], write: Callable[[Any], str] = str) -> Column:
     """Return a column of values; a None is unknown, or does not apply."""
-    return Column(head, [NOTHING if value is None else write(value) for value in values])
+    return Column(head, ["-" if value is None else write(value) for value in values])
 
 
 def name_column(head: str, names: Iterable[str], width: int = 60) -> Column:

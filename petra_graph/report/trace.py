@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from petra_graph.compiler.plan import Plan
 from petra_graph.report.plan_text import nodes_label
@@ -10,20 +11,16 @@ from petra_graph.report.plan_text import nodes_label
 
 def trace(plan: Plan) -> str:
     """Write a plan's timeline as trace JSON."""
-    processes = {device.name: number for number, device in enumerate(plan.devices, start=1)}
+    events, processes = list[dict[str, Any]](), {device.name: at for at, device in enumerate(plan.devices, start=1)}
+    stages = [(processes[one.device], one.index, f"stage {one.index}: {nodes_label(one.nodes)}") for one in plan.stages]
     named = [("process_name", number, 0, name) for name, number in processes.items()]
-    for stage in plan.stages:
-        title = f"stage {stage.index}: {nodes_label(stage.nodes)}"
-        named.append(("thread_name", processes[stage.device], stage.index, title))
-    events = [
-        {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
-        for what, process, thread, name in named
-    ]
+    named += [("thread_name", *stage) for stage in stages]
+    for what, process, thread, name in named:
+        events.append({"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}})
     for block in plan.timeline:
-        place = {"pid": processes[block.device], "tid": block.stage}
+        about = {"verb": block.verb, "micro_batch": block.micro_batch, "stage": block.stage}
         # In microseconds with three decimals: viewers count in nanoseconds.
         span = {"ts": round(block.start * 1e6, 3), "dur": round((block.end - block.start) * 1e6, 3)}
-        about = {"verb": block.verb, "micro_batch": block.micro_batch, "stage": block.stage}
-        name = f"{block.verb[0].upper()}{block.micro_batch}"
-        events.append({"name": name, "cat": block.verb, "ph": "X", **place, **span, "args": about})
+        place = {"pid": processes[block.device], "tid": block.stage, **span, "args": about}
+        events.append({"name": f"{block.verb[0].upper()}{block.micro_batch}", "cat": block.verb, "ph": "X", **place})
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":"))
