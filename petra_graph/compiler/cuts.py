@@ -12,6 +12,7 @@ A search begins with one order of units, and one of devices, cut into intervals 
 Costs are sums over nodes, so they are estimates: the two models, which go through whole stages, have the last word (`placement_search`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, combinations, count, islice, pairwise
@@ -98,6 +99,11 @@ class Space:
         ]
         return list(dict.fromkeys(map(tuple, found)))
 
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        """The two ends of every edge between units."""
+        return np.array(list(self.edges.edges), np.int64).reshape(-1, 2).T
+
     def neighbours(self, cut: Cut, fullest: int | None) -> Iterator[Cut]:
         """Yield the cuts that differ by one unit's stage, one stage's device, or what one node keeps; where a device holds too much, those that change it."""
         stages, hosts, keeps = cut
@@ -105,14 +111,16 @@ class Space:
             changed = zip(hosts, others, strict=True)
             if fullest is None or any(one != other and fullest in (one, other) for one, other in changed):
                 yield cut._replace(hosts=others)
-        for unit, stage in enumerate(stages) if self.given is None else ():
-            if fullest not in (None, hosts[stage]) or stages.count(stage) == 1:
-                continue
-            # To a stage next to its own, unless an edge would then lead to an earlier stage.
-            before = max((stages[one] for one in self.edges.predecessors(unit)), default=0)
-            behind = min((stages[one] for one in self.edges.successors(unit)), default=0)
-            for other in [stage - 1] * (before < stage) + [stage + 1] * (behind > stage):
-                yield cut._replace(stages=(*stages[:unit], other, *stages[unit + 1 :]))
+        if self.given is None:
+            # To a stage next to its own, unless an edge would then lead to an earlier stage, or its own would be empty.
+            own, (producers, readers) = np.array(stages), self._ends
+            may = (np.bincount(own) > 1)[own] & ((fullest is None) | (np.array(hosts)[own] == fullest))
+            down, up = may & (own > 0), may & np.isin(np.arange(len(own)), producers)
+            inside = own[producers] == own[readers]
+            down[readers[inside]] = up[producers[inside]] = False
+            for unit in np.flatnonzero(down | up).tolist():
+                for step in [-1] * bool(down[unit]) + [1] * bool(up[unit]):
+                    yield cut._replace(stages=(*stages[:unit], stages[unit] + step, *stages[unit + 1 :]))
         graph = self.inputs.graph
         for node, name in enumerate(graph.order if keeps and fullest is not None else ()):
             kind = graph.nodes[name].kind
@@ -120,13 +128,19 @@ class Space:
                 for keep in get_args(Keeps if kind == "reversible" else BufferedKeeps):
                     yield cut._replace(keeps=(*keeps[:node], keep, *keeps[node + 1 :]))
 
+    @cached_property
+    def _unlike(self) -> Sequence[tuple[int, int]]:
+        """Pairs of devices of different kinds."""
+        return [pair for pair in combinations(range(len(self.kinds)), 2) if len({self.kinds[one] for one in pair}) > 1]
+
     def _other_hosts(self, hosts: Hosts) -> Iterator[Hosts]:
         """Yield the devices with two of different kinds exchanged, one of which may be spare, or one stage on its neighbour's device."""
-        for one, other in combinations(range(len(self.kinds)), 2):
-            if self.kinds[one] != self.kinds[other] and (one in hosts or other in hosts):
+        stages_on = Counter(hosts)
+        for one, other in self._unlike:
+            if one in stages_on or other in stages_on:
                 yield tuple({one: other, other: one}.get(host, host) for host in hosts)
         for stage, host in enumerate(hosts):
-            for other in {*hosts[max(0, stage - 1) : stage + 2]} - {host} if hosts.count(host) > 1 else ():
+            for other in {*hosts[max(0, stage - 1) : stage + 2]} - {host} if stages_on[host] > 1 else ():
                 yield (*hosts[:stage], other, *hosts[stage + 1 :])
 
     def device_orders(self, used: int, chosen: Hosts = ()) -> Iterator[Hosts]:
@@ -176,7 +190,9 @@ class _Intervals:
         most = max(8, min(_MOST_ORDERS, int(_MOST_STEPS / (used * (len(self.order) + 1) ** 2))))
         orders = list(islice(space.device_orders(used), most))
         if len(orders) == most:  # All of these begin alike; the search exchanges devices.
-            fast = sorted(range(len(space.kinds)), key=lambda device: sum(self.table.seconds[device].inner))[:used]
+            fast = sorted(range(len(space.kinds)), key=lambda device: sum(self.table.seconds[0, device].tolist()))[
+                :used
+            ]
             orders += [tuple(fast), tuple(reversed(fast))]
 
         def value(hosts: Hosts) -> float:
@@ -215,9 +231,9 @@ class _Intervals:
         """The bytes that cross each boundary forwards, and backwards."""
         place = {unit: at for at, unit in enumerate(self.order)}
         found = np.zeros((2, len(self.order) + 1))
-        for message in self.table.messages:
-            first, last = sorted(place[self.space.unit_of[end]] for end in (message.producer, message.consumer))
-            found[:, first + 1 : last + 1] += [[message.forward], [message.backward]]
+        for ends, sizes in zip(self.table.edges.T, self.table.edge_bytes.T, strict=True):
+            first, last = sorted(place[self.space.unit_of[end]] for end in ends)
+            found[:, first + 1 : last + 1] += sizes[:, None]
         return found
 
     def _seconds(self, hosts: Hosts) -> tuple[list[Array], list[Array]]:
@@ -226,8 +242,8 @@ class _Intervals:
         for at, host in enumerate(hosts):
             last = at == len(hosts) - 1 == self.space.stages - 1
             if (host, last) not in self._work:
-                own = self.table.seconds[host]
-                self._work[host, last] = self._sums(own.last if last else own.inner) + own.stage
+                own = self._sums(self.table.seconds[int(last), host].tolist())
+                self._work[host, last] = own + self.table.stage_seconds[host]
             work, arrives = self._work[host, last], np.zeros((2, len(self.order) + 1))
             if at:
                 link = devices[hosts[at - 1]].link_to(devices[host])

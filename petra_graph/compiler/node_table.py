@@ -8,7 +8,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple, get_args
 
+import numpy as np
 from attrs import evolve, frozen
+from numpy.typing import NDArray
 
 from petra_graph.compiler.lower import partition, per_block
 from petra_graph.compiler.planner_inputs import PlannerInputs, node_seconds
@@ -18,26 +20,6 @@ from petra_graph.program.node_costs import Work
 from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import Placement, Segment
 from petra_graph.spec.model import BufferedKeeps, Keeps, KeepsByNode, Kind, Schedule
-
-
-class NodeSeconds(NamedTuple):
-    """Seconds of a micro-batch on one device; tuples are in the order of the graph's nodes."""
-
-    inner: tuple[float, ...]
-    """Of nodes before the last stage."""
-    last: tuple[float, ...]
-    """Of nodes in the last stage, whose parameters are never stale."""
-    stage: float
-    """Of a stage without nodes: the latency of the all-reduce between replicas, as a share of a micro-batch."""
-
-
-class Message(NamedTuple):
-    """The bytes that cross an edge between two stages; nodes are positions in the graph's order."""
-
-    producer: int
-    consumer: int
-    forward: int
-    backward: int
 
 
 class NodeBytes(NamedTuple):
@@ -53,11 +35,17 @@ class NodeBytes(NamedTuple):
 
 @frozen(kw_only=True, eq=False)
 class NodeTable:
-    """A network node by node, on its devices."""
+    """A network node by node, on its devices; nodes are in the order of the graph, by positions there."""
 
     inputs: PlannerInputs
-    seconds: Sequence[NodeSeconds]
-    messages: Sequence[Message]
+    seconds: NDArray[np.float64]
+    """Of a micro-batch, by device and node, twice: of nodes before the last stage, and of those in it, whose parameters are never stale."""
+    stage_seconds: NDArray[np.float64]
+    """By device, of a stage without nodes: the latency of the all-reduce between replicas, as a share of a micro-batch."""
+    edges: NDArray[np.int64]
+    """Producers and consumers."""
+    edge_bytes: NDArray[np.int64]
+    """What crosses each edge if it is between two stages, forwards and backwards."""
     nodes: Sequence[NodeBytes]
 
     def in_flight(self, distance: int) -> tuple[int, int]:
@@ -79,23 +67,20 @@ def node_table(inputs: PlannerInputs) -> NodeTable:
     position = {name: place for place, name in enumerate(graph.order)}
 
     # A stage's own seconds are a sum over its nodes, and a part that every stage has.
-    seconds: dict[Hashable, NodeSeconds] = {}
+    seconds: dict[Hashable, tuple[Sequence[float], Sequence[float], float]] = {}
     for device in inputs.devices:
         if (kind := inputs.kind_of(device)) in seconds:
             continue
         empty = inputs.seconds(evolve(alone[0], segments=(), receives=(), device=device.name)).update / k
         each = [[inputs.seconds(evolve(one, device=device.name)) for one in some] for some in (alone, undelayed)]
-        delayed, at_once = (tuple(one.forward + one.backward + one.update / k - empty for one in some) for some in each)
+        delayed, at_once = ([one.forward + one.backward + one.update / k - empty for one in some] for some in each)
         # Where depths are still to be found, a stage may turn out not to be delayed.
-        inner = tuple(map(min, delayed, at_once)) if inputs.schedule != schedule else delayed
-        seconds[kind] = NodeSeconds(inner=inner, last=at_once, stage=empty)
+        seconds[kind] = list(map(min, delayed, at_once)) if inputs.schedule != schedule else delayed, at_once, empty
+    inner, last, stage = zip(*(seconds[inputs.kind_of(device)] for device in inputs.devices), strict=True)
 
     # Undelayed nodes keep all graphs that they are to keep, so their messages are the smallest.
     size = {one.key: one.training.payload_bytes for program in undelayed for one in program.channels}
-    messages = [
-        Message(position[a], position[b], *(size[ChannelKey(Edge(a, b), one)] for one in ("forward", "backward")))
-        for a, b in graph.digraph.edges
-    ]
+    edges = [Edge(*edge) for edge in graph.digraph.edges]
     nodes = list[NodeBytes]()
     for program in alone:
         (segment,), (name,) = program.segments, program.nodes
@@ -104,8 +89,18 @@ def node_table(inputs: PlannerInputs) -> NodeTable:
         working = max(one.working_bytes for key, one in node.work.items() if key != "first_update")
         stored = _buffer_and_version(inputs, segment, name)
         nodes.append(NodeBytes(resident, *stored, working + sum(node.input_bytes)))
-    by_device = [seconds[inputs.kind_of(device)] for device in inputs.devices]
-    return NodeTable(inputs=inputs, seconds=by_device, messages=messages, nodes=nodes)
+    return NodeTable(
+        inputs=inputs,
+        seconds=np.array([inner, last]),
+        stage_seconds=np.array(stage),
+        edges=np.array([[position[name] for name in names] for names in zip(*edges, strict=True)], np.int64).reshape(
+            2, -1
+        ),
+        edge_bytes=np.array(
+            [[size[ChannelKey(edge, way)] for edge in edges] for way in ("forward", "backward")], np.int64
+        ),
+        nodes=nodes,
+    )
 
 
 def _buffer_and_version(inputs: PlannerInputs, segment: Segment, name: str) -> tuple[int, int]:

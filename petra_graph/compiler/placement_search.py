@@ -10,7 +10,6 @@ limits allow, larger ones do not refuse. Once a cut fits, those with the least b
 best tick is not measured. Cuts are counted, not seconds: the same specification gives the same stages on any machine.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -20,6 +19,7 @@ from math import inf
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
+import numpy as np
 from attrs import evolve
 
 from petra_graph.compiler.cuts import Cut, Space, starts
@@ -115,8 +115,7 @@ def _fewest(inputs: PlannerInputs, tables: _Tables, keep: Keep | None) -> Found:
     # Seconds that hardly any tick is below, of every number of stages: those of the longest node, and an even share of all work. Nodes
     # that share a stage may take less than apart: they hand nothing on.
     choices = [()] if keep is None else [_keeps(inputs, kept) for kept in choices_by_kind(inputs.graph)]
-    devices = [own for keeps in choices for own in tables(keeps).seconds]
-    nodes = [min(of) for of in zip(*(one for own in devices for one in (own.inner, own.last)), strict=True)]
+    nodes = np.min([tables(keeps).seconds.min(axis=(0, 1)) for keeps in choices], axis=0).tolist()
     most = min(len(inputs.devices), inputs.graph.most_stages(inputs.together))
     bounds = {stages: max(*nodes, sum(nodes) / stages) for stages in range(1, most + 1)}
     found, refused, enough = dict[int, Found](), dict[int, NoFeasiblePlan](), inf
@@ -180,8 +179,10 @@ class _Search:
         self._seen = set[Cut]()
         self._waiting = list[tuple[float, float, Cut, int]]()
         """Cuts whose neighbours are still to be looked at: the share of one that does not fit, else its tick or bound, the cut, its fullest device."""
-        ends = product(range(len(inputs.devices)), repeat=2)
-        self._bandwidth = {(a, b): inputs.devices[a].link_to(inputs.devices[b]).bytes_per_second for a, b in ends}
+        self._unit_of = np.array(space.unit_of)
+        ends = product(inputs.devices, repeat=2)
+        self._bandwidth = np.array([one.link_to(other).bytes_per_second for one, other in ends])
+        """From each device to each, one after another."""
 
     def run(self, begin: Iterable[Cut] = ()) -> Found:
         """Return the best cut that is found from the starts, and from further ones; NoFeasiblePlan: none was found that fits."""
@@ -278,23 +279,16 @@ class _Search:
 
     def _bound(self, cut: Cut) -> float:
         """Return a number that the tick is hardly below: the seconds of the busiest device or link."""
-        table, hosts = self._tables(cut.keeps), cut.hosts
-        stage_of, last, busy = (
-            [cut.stages[unit] for unit in self._space.unit_of],
-            len(hosts) - 1,
-            defaultdict[object, float](float),
-        )
-        for host in hosts:
-            busy[host] += table.seconds[host].stage
-        for node, stage in enumerate(stage_of):
-            own = table.seconds[hosts[stage]]
-            busy[hosts[stage]] += (own.last if stage == last else own.inner)[node]
-        for producer, consumer, forward, backward in table.messages:
-            sender, receiver = hosts[stage_of[producer]], hosts[stage_of[consumer]]
-            if sender != receiver:
-                busy[sender, receiver] += forward / self._bandwidth[sender, receiver]
-                busy[receiver, sender] += backward / self._bandwidth[sender, receiver]
-        return max(busy.values())
+        table, hosts, count = self._tables(cut.keeps), np.array(cut.hosts), len(self._inputs.devices)
+        stage_of = np.array(cut.stages)[self._unit_of]
+        host_of = hosts[stage_of]
+        work = table.seconds[(stage_of == len(hosts) - 1).astype(int), host_of, np.arange(len(host_of))]
+        busy = np.bincount(np.append(hosts, host_of), np.append(table.stage_seconds[hosts], work))
+        senders, receivers = host_of[table.edges]
+        apart = senders != receivers
+        links = np.array([senders * count + receivers, receivers * count + senders])[:, apart]
+        of_links = np.bincount(links.T.ravel(), (table.edge_bytes[:, apart] / self._bandwidth[links]).T.ravel())
+        return float(max(busy.max(), of_links.max(initial=0.0)))
 
 
 def resolved_placement(inputs: PlannerInputs, stages: Partition) -> Placement:
