@@ -33,19 +33,15 @@ class Where:
 class Problem:
     """A mistake: the rule and the value that came, then the remedy."""
 
-    message: str
-    """Without a full stop."""
-    hint: str = ""
-    """What to do."""
-    path: Path = ()
-    """Of the value; a plugin's counts from its own options, as in ("root",)."""
-    where: Where | None = None
-    """Its position in a text, which the owner of that text adds."""
+    message: str  # without a full stop
+    hint: str = ""  # what to do
+    path: Path = ()  # of the value; a plugin's counts from its own options, as in ("root",)
+    where: Where | None = None  # its position in a text, which the owner of that text adds
 
     def __str__(self) -> str:
         """Render as `file:line: message` and the hint."""
         lines = [f"{self.where}: {self.message}" if self.where else self.message]
-        lines += [f"    help: {self.hint}"] if self.hint else []
+        lines += [f"    help: {self.hint}"] * bool(self.hint)
         # Within a text, a line begins further right than every problem and hint, so that a file's name cannot pass for one.
         return printable("\n".join(line.replace("\n", "\n      ") for line in lines))
 
@@ -76,8 +72,7 @@ class PetraGraphError(Exception):
 class RunFailed(PetraGraphError):
     """Training started and failed."""
 
-    summary: Mapping[str, Any] | None = None
-    """The run's summary, where there is a run directory."""
+    summary: Mapping[str, Any] | None = None  # the run's, where there is a run directory
 
 
 class SpecError(PetraGraphError):

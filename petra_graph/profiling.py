@@ -40,17 +40,14 @@ from petra_graph.spec.model import MethodSpec, ScheduleName
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 
 T = TypeVar("T")
-WARM_UP = 3
-"""Micro-batches that are not timed: allocators and caches fill."""
-BURST = 5
-"""Micro-batches that one training does before the next training's turn."""
-_CYCLES_A_SECOND = 2e9
-"""At most, of a GPU's multiprocessors: it sleeps no shorter than it is to."""
-_SLEEP, _LONGEST = 2.0, 0.05
-"""In the host's seconds for such an operation so far, their median; and in seconds, for the first operations load libraries."""
+WARM_UP = 3  # micro-batches that are not timed: allocators and caches fill
+BURST = 5  # micro-batches that one training does before the next training's turn
+_CYCLES_A_SECOND = 2e9  # at most, of a GPU's multiprocessors: it sleeps no shorter than it is to
+_SLEEP, _LONGEST = (
+    2.0,
+    0.05,
+)  # host's seconds of such an operation so far, their median; and seconds: the first operations load libraries
 _COPIED_BYTES = 2**26
-_METHODS = ("petra", "dsp", "backprop", "delayed-reconstructed")
-"""Of the trainings."""
 
 
 def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
@@ -60,7 +57,8 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     ready = prepare(ProblemCollector(loaded=checked.loaded).require(checked.variant, apart))
     fix_arithmetic(ready)
     keep_freed_memory()
-    trainings = {method: TimedTraining(ready, method) for method in _METHODS}
+    methods = ("petra", "dsp", "backprop", "delayed-reconstructed")
+    trainings = {method: TimedTraining(ready, method) for method in methods}
     for _ in range(-(-micro_batches // BURST)):
         for training in trainings.values():  # in turns, on a machine that drifts
             training.burst(BURST)
@@ -69,12 +67,11 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
 
     def by_node(of: Callable[[Stopwatch, Verb], T]) -> dict[str, dict[Operation, T]]:
         """Return what was measured of each operation."""
-        return {
-            name: {
-                key: of(trainings[method].watches[name], verb) for key, (method, verb) in PROFILED[node.kind].items()
-            }
-            for name, node in network.graph.nodes.items()
-        }
+        found = dict[str, dict[Operation, T]]()
+        for name, node in network.graph.nodes.items():
+            timed = PROFILED[node.kind].items()
+            found[name] = {key: of(trainings[method].watches[name], verb) for key, (method, verb) in timed}
+        return found
 
     def seconds(of: Callable[[Stopwatch], Mapping[Verb, list[float]]]) -> Mapping[str, Mapping[Operation, float]]:
         """Return medians, of which some are what a training has beyond another one's."""
@@ -127,8 +124,7 @@ class TimedTraining:
         self._scheduler = Scheduler(executors)
         self._data: Generator[MicroBatch] = (one for epoch in count() for one in ready.opened.epoch(epoch))
         self._done = 0
-        self.outside: list[float] = []
-        """Seconds of a micro-batch that no operation takes, burst by burst."""
+        self.outside: list[float] = []  # seconds of a micro-batch that no operation takes, burst by burst
         self.burst(WARM_UP)
         if ready.on_cuda and not ready.spec.run.compile:  # compiled code is not called kernel by kernel
             for watch in self.watches.values():
@@ -168,16 +164,11 @@ class Stopwatch(StageObserver):
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.times: dict[Verb, list[float]] = defaultdict(list)
-        """Of the device."""
-        self.host_times: dict[Verb, list[float]] = defaultdict(list)
-        """Until a GPU's host has queued everything."""
-        self.workspace: dict[Verb, int] = defaultdict(int)
-        """The most bytes that were allocated beyond tensors."""
-        self.inside = 0.0
-        """Seconds of all operations by the clock, with waiting."""
-        self.weighs = False
-        """Whether operations are weighed, and not timed: that takes the host longer."""
+        self.times: dict[Verb, list[float]] = defaultdict(list)  # of the device
+        self.host_times: dict[Verb, list[float]] = defaultdict(list)  # until a GPU's host has queued everything
+        self.workspace: dict[Verb, int] = defaultdict(int)  # the most bytes that were allocated beyond tensors
+        self.inside = 0.0  # seconds of all operations by the clock, with waiting
+        self.weighs = False  # whether operations are weighed, and not timed: that takes the host longer
 
     def forward(self, micro_batch: int, target: Tree | None) -> AbstractContextManager[None]:
         return self._measure("forward")
@@ -195,9 +186,8 @@ class Stopwatch(StageObserver):
             torch.cuda.reset_peak_memory_stats(self.device)
             with _BetweenKernels(self.device) as between:
                 yield
-            self.workspace[verb] = max(
-                self.workspace[verb], torch.cuda.max_memory_allocated(self.device) - between.most
-            )
+            beyond = torch.cuda.max_memory_allocated(self.device) - between.most
+            self.workspace[verb] = max(self.workspace[verb], beyond)
             return
         if on_gpu:
             wait_for(self.device)

@@ -1,16 +1,17 @@
-"""The command line's entry point: find the verb, import it only then, so that `--help` takes no longer than click, and return an exit code."""
+"""The command line's entry point: find the verb, run it, and return an exit code. Verbs import torch, and whatever else takes time, when they run."""
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
+from petra_graph.cli import plugin_verbs, run_verbs, spec_verbs
 from petra_graph.cli.options_and_output import print_problems
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, PetraGraphError
 from petra_graph.plugins import registry
@@ -18,48 +19,34 @@ from petra_graph.plugins.author_code import author_code, find_code
 from petra_graph.runtime import system
 from petra_graph.version import __version__
 
-VERBS = {
-    "run": ("spec_verbs", "Train a spec."),
-    "plan": ("spec_verbs", "Show stages, memory, staleness and speed before anything runs."),
-    "validate": ("spec_verbs", "Check specs: keys, types, plugins, options, graph, shapes."),
-    "profile": ("spec_verbs", "Time a spec's nodes on the real device, for plans."),
-    "runs": ("run_verbs", "List runs: status, best metric, age."),
-    "report": ("run_verbs", "Write a page about a run, or compare several."),
-    "evaluate": ("run_verbs", "Evaluate a run's network on data."),
-    "predict": ("run_verbs", "Print a run's predictions for files."),
-    "export": ("run_verbs", "Write a run's network for other programs."),
-    "list": ("plugin_verbs", "List the installed plugins; of one, its options."),
-    "check": ("plugin_verbs", "Check that plugins keep what training relies on."),
-    "new": ("plugin_verbs", "Start a package of plugins."),
-}
-"""The module of each verb, and its line in the help."""
+_OURS = [
+    *(spec_verbs.run, spec_verbs.plan, spec_verbs.validate, spec_verbs.profile),
+    *(run_verbs.runs, run_verbs.report, run_verbs.evaluate, run_verbs.predict, run_verbs.export),
+    *(plugin_verbs.list_plugins, plugin_verbs.check, plugin_verbs.new),
+]
 
 
-class Verbs(click.Group):
-    """A group that knows its verbs by their lines, and imports one when it is used."""
+class VerbElsewhere(click.Command):
+    """A verb of another distribution, which is imported when it is used."""
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, _, rest = super().resolve_command(ctx, args)
-        return name, load_verb(name) if name else None, rest
+    def __init__(self, entry: registry.Entry) -> None:
+        super().__init__(entry.name, short_help=f"A verb of {entry.distribution}.")
+        self.entry = entry
 
+    def load(self) -> click.Command:
+        of = f"{self.entry.distribution}: the verb {self.name!r} ({self.entry.target})"
+        with author_code(f"{of} cannot be imported"):
+            loaded: click.Command = find_code(self.entry.target)
+        return loaded
 
-def load_verb(name: str) -> click.Command:
-    """Import a verb: one of ours, or of a distribution."""
-    if name in VERBS:
-        imported = vars(importlib.import_module(f"petra_graph.cli.{VERBS[name][0]}")).values()
-        return next(one for one in imported if isinstance(one, click.Command) and one.name == name)
-    entry = next(one for one in registry.discover().entries if (one.group, one.name) == (registry.VERBS, name))
-    with author_code(f"{entry.distribution}: the verb {name!r} ({entry.target}) cannot be imported"):
-        loaded: click.Command = find_code(entry.target)
-    return loaded
+    def make_context(self, *given: Any, **more: Any) -> click.Context:
+        return self.load().make_context(*given, **more)
 
 
 def command_line() -> click.Group:
-    """Return the group of all verbs that are installed, as their lines."""
+    """Return the group of all verbs that are installed."""
 
-    @click.group(cls=Verbs, subcommand_metavar="VERB [ARGUMENTS]...")
+    @click.group(subcommand_metavar="VERB [ARGUMENTS]...", commands=_OURS)
     @click.version_option(__version__, message="%(prog)s %(version)s")
     def cli() -> None:
         """Train reversible networks stage by stage with PETRA, from a TOML spec.
@@ -67,12 +54,9 @@ def command_line() -> click.Group:
         Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plugin problem, 130 interrupted.
         """
 
-    lines = {name: line for name, (_, line) in VERBS.items()}
-    for one in registry.discover().entries:
-        if one.group == registry.VERBS:
-            lines.setdefault(one.name, f"A verb of {one.distribution}.")
-    for name, line in lines.items():
-        cli.add_command(click.Command(name, short_help=line))
+    for entry in registry.discover().entries:
+        if entry.group == registry.VERBS and entry.name not in cli.commands:
+            cli.add_command(VerbElsewhere(entry))
     return cli
 
 

@@ -34,7 +34,7 @@ Cases = Iterator[tuple[str, "AnyTrial | str"]]
 
 @verb("list")
 def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None) -> Answer:
-    """List the installed plugins, or those of a KIND, as in blocks; of a PLUGIN, as in blocks/rev-basic or rev-basic, options and documentation."""
+    """List the installed plugins; of one, its options. KIND is as in blocks, PLUGIN as in blocks/rev-basic or rev-basic."""
     registry, rows, lines = discover(), list[dict[str, str]](), list[str]()
     if what not in {None, *(kind.short for kind in KINDS)}:
         plugin = named_plugin(registry, str(what))
@@ -87,7 +87,7 @@ def check(
     overrides: Sets = (),
     inputs: Annotated[str | None, Option("Of a block, as in 8x6x6,8x6x6.", "SHAPES")] = None,
 ) -> Answer:
-    """Check that blocks, optimizers, losses and data sets keep what training relies on, on the CPU.
+    """Check that plugins keep what training relies on. They are blocks, optimizers, losses and data sets, on the CPU.
 
     Of a SPEC, its blocks are checked at their shapes there, and its optimizer, loss and data set. PLUGIN is as in `petra-graph list`, or
     KIND/module:attribute, or a distribution; --set is then an option, as in --set hidden=8. Exit code 4: a promise is broken; 2: nothing was checked.

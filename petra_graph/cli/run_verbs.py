@@ -22,10 +22,10 @@ Changed = Annotated[bool, Option("Take a network that computes something else th
 
 @verb()
 def runs(folder: Annotated[Path | None, "[FOLDER]"] = None) -> Answer:
-    """List the runs in FOLDER ("runs" if none is given), the newest first: status, epochs, best metric, age, and in which keys runs of one name differ.
+    """List the runs in FOLDER, the newest first. Shown are status, epochs, best metric, age, and in which keys runs of one name differ.
 
-    The metric is checkpoint.best of the run's spec, or else top1 or the loss of the validation data, or else of the test data. A run is done,
-    interrupted, failed, running, or killed (it ended without a summary).
+    Without FOLDER, those in "runs". The metric is checkpoint.best of the run's spec, or else top1 or the loss of the validation data, or else of
+    the test data. A run is done, interrupted, failed, running, or killed (it ended without a summary).
     """
     from petra_graph.record.run_directory import RUNS
     from petra_graph.report.run_groups import list_runs, run_row
@@ -45,7 +45,7 @@ def report(
     *,
     output: Annotated[Path | None, Option("The page. Default: report.html in RUN; for several runs, here.")] = None,
 ) -> Answer:
-    """Write an HTML page about one or several runs: a name that `runs` prints, a run's directory, a folder of runs, such as a sweep's, or `latest`.
+    """Write an HTML page about one or several runs. RUN is a name that `runs` prints, a run's directory, a folder of runs, as a sweep's, or `latest`.
 
     Runs that only differ in their seed share one line, with their spread. Of one run also its stages as planned and as measured.
     """
@@ -99,7 +99,7 @@ def predict(
     top_k: Annotated[int | None, Option("Draw from the K likeliest tokens. Default: all.", "K", least=1)] = None,
     seed: Annotated[int | None, Option("Seed of the draws. Default: 0.", "N", least=0)] = None,
 ) -> Answer:
-    """Print what RUN's network says about FILES: images, arrays (.npy), or what its data set reads.
+    """Print what RUN's network says about FILES. They are images, arrays (.npy), or what its data set reads.
 
     RUN is a name that `runs` prints, a run's directory, or `latest`. Images are brought to the network's size and channels; an array holds one
     sample or several. Don't normalise the samples: the network does. Where a sample's target is not one class, the network's
@@ -132,7 +132,7 @@ def export(
     changed: Changed = False,
     output: Annotated[Path | None, Option("Default: RUN/network, with a suffix.", "FILE")] = None,
 ) -> Answer:
-    """Write RUN's network as a program: RUN is a name that `runs` prints, a run's directory, or `latest`.
+    """Write RUN's network as a program. RUN is a name that `runs` prints, a run's directory, or `latest`.
 
     It takes samples as they are in the data set, normalises them itself, and accepts batches of any size. Its outputs are compared with
     the network's on samples of the training, which the run has kept.

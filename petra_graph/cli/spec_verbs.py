@@ -12,7 +12,6 @@ import click
 
 from petra_graph.cli.options_and_output import Answer, Json, Option, Sets, import_torch, print_problems, verb
 from petra_graph.errors import Interrupted, NoFeasiblePlan, PetraGraphError, RunFailed, Where, shown
-from petra_graph.record.run_directory import directory_to_resume
 from petra_graph.units import plural
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def run(
     dry_run: Annotated[bool, Option("Check everything, data included, and stop before training.")] = False,
     as_json: Json = False,
 ) -> Answer | None:
-    """Train SPEC ("-" reads the standard input): progress goes to stderr, the summary to stdout, everything else into a new run directory.
+    """Train SPEC ("-" reads the standard input). Progress goes to stderr, the summary to stdout, everything else into a new run directory.
 
     Ctrl-C stops between two micro-batches and writes a checkpoint, from which --resume continues as if nothing had happened (exit code 130).
     """
@@ -47,6 +46,8 @@ def run(
     if processes > 1 or "RANK" in os.environ:
         # When a process ends, torch would log each lost connection with its C++ stack; it reads this when imported.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from petra_graph.record.run_directory import directory_to_resume
+
     directory = None if resume is None else directory_to_resume(resume, overrides)
     given = str(spec if directory is None else directory / "resolved.toml")
     import_torch()
@@ -92,9 +93,9 @@ def plan(
     output: Annotated[Path | None, Option("Write to a file instead of stdout.")] = None,
     as_json: Json = False,
 ) -> Answer:
-    """Say whether SPEC fits, how fast and how stale it is, and what to change ("-" reads the standard input).
+    """Say whether SPEC fits, how fast and how stale it is. "-" reads the standard input.
 
-    Neither devices nor data files need to be present. Exit code 3: no cut keeps the memory limits. SPEC can also be a plan saved as JSON.
+    Neither devices nor data files need to be present. The plan says what to change. Exit code 3: no cut keeps the memory limits. SPEC can also be a plan saved as JSON.
     The form html is one file to open in a browser, SPEC.plan.html; trace opens in https://ui.perfetto.dev.
     """
     saved, form = Path(spec).suffix == ".json", "json" if as_json else form
@@ -142,7 +143,7 @@ def plan(
 
 @verb()
 def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = ()) -> Answer:
-    """Check specs ("-" reads the standard input): keys, types, plugins, their options, the graph, and the shapes of its nodes."""
+    """Check specs: keys, types, plugins, options, graph, shapes. "-" reads the standard input."""
     import_torch()
     from petra_graph.planning.check_spec import check_spec
     from petra_graph.planning.network import check_network
@@ -154,9 +155,8 @@ def validate(specs: Annotated[tuple[str, ...], "SPEC..."], *, overrides: Sets = 
             network = check_network(check_spec(spec, overrides, registry=registry))
         except PetraGraphError as error:
             failed.append(error)
-            places = ({key: getattr(one.where, key, None) for key in ("file", "line")} for one in error.problems)
-            about = ({"message": one.message, "hint": one.hint, "path": one.path} for one in error.problems)
-            problems = [one | place for one, place in zip(about, places, strict=True)]
+            problems = [attrs.asdict(one) for one in error.problems]
+            problems = [one | (one.pop("where") or {"file": None, "line": None}) for one in problems]
             records.append({"spec": spec, "ok": False, "problems": problems})
         else:
             counts = {"node": len(network.graph.nodes), "parameter": network.count_parameters()[0]}
@@ -175,7 +175,7 @@ def profile(
     output: Annotated[Path | None, Option("The profile. Default: NAME.profile.json, after the spec's name.")] = None,
     micro_batches: Annotated[int, Option("How many micro-batches to time.", least=1)] = 10,
 ) -> Answer:
-    """Time SPEC's nodes on its devices in a few micro-batches, for `petra-graph plan SPEC --profile FILE`."""
+    """Time SPEC's nodes on its devices, for `plan --profile`. A few micro-batches are enough."""
     import_torch()
     from petra_graph.planning.network import write_profile
     from petra_graph.profiling import profile as measure
