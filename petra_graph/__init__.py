@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from petra_graph.plugins.callback import Listener
     from petra_graph.plugins.data_set import DataFacts
     from petra_graph.report.pages.runs_page import report_runs
-    from petra_graph.spec.in_code import buffered, from_torch, head
+    from petra_graph.spec.in_code import from_torch
     from petra_graph.spec.model import Spec
 
 # fmt: off
 __all__ = [
-    "DataFacts", "Listener", "PetraGraphError", "PlanView", "Run", "Spec", "SpecError", "buffered", "from_torch", "head", "load", "load_spec",
+    "DataFacts", "Listener", "PetraGraphError", "PlanView", "Run", "Spec", "SpecError", "from_torch", "load", "load_spec",
     "make_spec", "open_run", "plan", "report_runs", "reversible", "train",
 ]
 # fmt: on
@@ -64,7 +64,7 @@ _MODULES = {
     "plugins.callback": {"Listener"},
     "plugins.data_set": {"DataFacts"},
     "report.pages.runs_page": {"report_runs"},
-    "spec.in_code": {"buffered", "from_torch", "head"},
+    "spec.in_code": {"from_torch"},
     "spec.model": {"Spec"},
 }
 """Where the names are."""

@@ -81,7 +81,7 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, *, module: Any =
     A class or function at the top level of a module or of a notebook may be given instead of the name of a plugin of any kind.
 
     Args:
-        nodes: the network, node by node: the tables `[[graph.node]]`, which need no names here, or only their blocks: [Stem, pg.head(...)].
+        nodes: the network, node by node: the tables `[[graph.node]]`, which need no names here, or only their blocks: [Stem, {"block": Out, "kind": "head"}].
         module: instead, what makes a torch.nn.Module whose parts are the nodes: module=MyNet, or functools.partial(MyNet, layers=4). Other options
             of the architecture "module" are in architecture={"options": {...}}.
         tables: all others, as in data={"name": "digits", "batch": 32}, run={"epochs": 3}.

@@ -106,12 +106,12 @@ TRAIN = torch.utils.data.TensorDataset(torch.zeros(4, 2), torch.zeros(4, dtype=t
 
 def test_nodes_need_no_names():
     nodes = [
-        pg.buffered(torch.nn.Flatten),
+        {"block": torch.nn.Flatten},
         Mine,
         {"name": "own", "block": Mine},
         Mine,
         "rev-mlp",
-        pg.head(of_own_classes),
+        {"block": of_own_classes, "kind": "head"},
     ]
     spec = pg.make_spec(nodes, data=pg.from_torch(TRAIN, TRAIN))
     assert [node.name for node in spec.graph.node] == ["flatten", "mine", "own", "mine-2", "rev-mlp", "of_own_classes"]

@@ -22,9 +22,6 @@ def test_tables():
     assert data == {"name": "torch", "options": {**names, "classes": ["a", "b"]}, "batch": 2}
     held = pg.from_torch(TRAIN, Mine, validation=TRAIN)
     assert (held["validation"], held["options"]["validation"]) == ("validation", f"{__name__}:TRAIN")
-    node = pg.head(torch.nn.Linear, in_features=2, out_features=2)
-    made = {"in_features": 2, "out_features": 2}
-    assert node == {"block": "torch.nn.modules.linear:Linear", "options": made, "kind": "head"}
 
 
 def spec(middle, loss, **tables):
@@ -41,14 +38,13 @@ WEIGHTED = torch.nn.CrossEntropyLoss(weight=torch.ones(10))
 
 def test_a_class_of_modules_is_a_block_and_an_instance_is_a_loss_also_in_a_run_that_goes_on(here):
     smoothed = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
-    made = spec(
-        {"block": Mine, "options": {"in_features": 8, "out_features": 8}}, smoothed, checkpoint={"every": "1 epoch"}
-    )
+    middle = {"block": Mine, "options": {"in_features": 8, "out_features": 8}}
+    made = spec(middle, smoothed, checkpoint={"every": "1 epoch"})
     assert made.loss.name == "torch.nn.modules.loss:CrossEntropyLoss"
     assert made.loss.options["label_smoothing"] == 0.1
     resumed = pg.train(resume=pg.train(made), changes={"run.epochs": 2})
     of_names = {"name": "torch.nn:CrossEntropyLoss", "options": {"label_smoothing": 0.1}}
-    whole = pg.train(spec(pg.buffered(Mine, in_features=8, out_features=8), of_names, run={"epochs": 2}))
+    whole = pg.train(spec(middle, of_names, run={"epochs": 2}))
     ours, theirs = ((one.directory / "weights.safetensors").read_bytes() for one in (resumed, whole))
     assert ours == theirs
     assert resumed.evaluate().means == whole.summary["test"]
@@ -69,8 +65,8 @@ def test_a_loss_whose_arguments_no_file_has_goes_by_its_name():
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        (lambda: pg.buffered(torch.nn.Linear(2, 2)), "an object of class Linear has no name at the top level"),
-        (lambda: pg.head(lambda: torch.nn.Linear(2, 2)), "has no name at the top level"),
+        (lambda: pg.make_spec([torch.nn.Linear(2, 2)]), "graph.node.0.block cannot be an object of class Linear"),
+        (lambda: pg.make_spec([lambda: torch.nn.Linear(2, 2)]), "has no name at the top level"),
         (lambda: pg.make_spec(module=partial(torch.nn.Linear, 2, out_features=3)), r"by their names \(got \(2,\)\)"),
     ],
 )

@@ -28,20 +28,19 @@ from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 FIRST_PARTY = "petra-graph"
 OWN = {FIRST_PARTY, *(f"{FIRST_PARTY}-{name}" for name in ("convnext", "studies", "text", "vision"))}
 """This project's distributions, whose plugins are tried by its tests, and by no run."""
-_PACKAGE, _LIBRARY = f"{Path(__file__).parents[1]}/", sysconfig.get_paths()["stdlib"]
-_CALL_AUTHORS = re.compile(r"/site-packages/torch/|/petra_graph_(text|vision)/")
-"""Libraries that call the code of authors, or read their files."""
+_PACKAGE, _LIBRARY = map(re.escape, (str(Path(__file__).parents[1]), sysconfig.get_paths()["stdlib"]))
+_CALLERS = re.compile(
+    rf"<|{_PACKAGE}/|{_LIBRARY}/(?!.*site-packages)|.*/(site-packages/torch|petra_graph_(text|vision))/"
+)
+"""Python's files, our own, and those of libraries that call the code of authors, or read their files."""
 
 
 def author_line(error: BaseException) -> str:
     """Return file:line of the author's code that raised an error; "" where none of it did."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        of_python = frame.filename.startswith(("<", _LIBRARY)) and "site-packages" not in frame.filename
-        if not of_python and not frame.filename.startswith(_PACKAGE) and not _CALL_AUTHORS.search(frame.filename):
-            return f"{frame.filename}:{frame.lineno}"
-    return ""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return next((f"{one.filename}:{one.lineno}" for one in frames if not _CALLERS.match(one.filename)), "")
 
 
 @contextmanager

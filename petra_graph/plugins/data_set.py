@@ -60,7 +60,7 @@ class DataFacts:
             sizes = isinstance(shape, tuple) and all(type(one) is int and one > 0 for one in shape)
             if not sizes or dtype not in get_args(Dtype):
                 raise ValueError(f"DataFacts: no samples have shape {shown(shape)} and type {shown(dtype)}")
-        if self.classes is not None and (type(self.classes) is not int or self.classes < 1):
+        if self.classes is not None and (not isinstance(self.classes, int) or self.classes < 1):
             raise ValueError(f"DataFacts: classes must be 1 or more (got {shown(self.classes)})")
         if (self.mean, self.std) != (None, None):
             mean, std = self.mean or (), self.std or ()
@@ -117,14 +117,11 @@ def zero_targets(facts: DataFacts, rows: int, device: torch.device | None = None
     """Return targets as a data set declares them, of zeros."""
     import torch
 
-    shape, dtype = facts.target_shape, facts.target_dtype
-
-    def zeros(at: Any, kind: str) -> torch.Tensor:
-        return torch.zeros(rows, *at, dtype=getattr(torch, kind), device=device)
-
-    if isinstance(shape, Mapping):
-        return {key: zeros(shape[key], dtype[key]) for key in shape}
-    return tuple(map(zeros, shape, dtype)) if facts.several_targets else zeros(shape, dtype)
+    forms = facts.targets.values()
+    made = [torch.zeros(rows, *shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in forms]
+    if isinstance(facts.target_shape, Mapping):
+        return dict(zip(facts.target_shape, made, strict=True))
+    return tuple(made) if facts.several_targets else made[0]
 
 
 def data_of(plugin: Plugin, _: tuple[Any, ...], options: dict[str, Any]) -> Any:

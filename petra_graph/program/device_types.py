@@ -148,8 +148,8 @@ def device_types(partition: PartitionSpec) -> Mapping[str, DeviceType]:
         name: DeviceType(
             name=name,
             kind=given.kind,
-            float32_flops=given.flops.float32,
-            bfloat16_flops=given.flops.float32 if given.flops.bfloat16 is None else given.flops.bfloat16,
+            float32_flops=given.float32_flops,
+            bfloat16_flops=given.bfloat16_flops or given.float32_flops,
             memory_bandwidth=given.memory_bandwidth,
             memory_bytes=byte_count(given.memory),
             link=Link(latency_seconds=given.link_latency, bytes_per_second=given.link_bandwidth),

@@ -75,20 +75,6 @@ def code_name(code: Any) -> str:
 # --- tables ---
 
 
-def buffered(module: Any, /, **kwargs: Any) -> dict[str, Any]:
-    """Return a node of any torch.nn.Module, whose input is stored until its backward: pg.buffered(nn.Linear, in_features=2, out_features=8).
-
-    The module, a class or a function that makes it, reads the tensors [n, ...] of the node before, and returns one or several: two, where
-    reversible blocks read them. Its parameters follow from the run's seed and the node's name.
-    """
-    return {"block": code_name(module), "options": kwargs}
-
-
-def head(module: Any, /, **kwargs: Any) -> dict[str, Any]:
-    """Return the last node, of any torch.nn.Module, whose output the loss reads; arguments as of `buffered`."""
-    return {**buffered(module, **kwargs), "kind": "head"}
-
-
 def module_table(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the table `architecture` of a module's class, a function that makes it, or a `functools.partial` of one; `given` are other keys."""
     code, kwargs = (module.func, module.keywords) if isinstance(module, partial) else (module, {})

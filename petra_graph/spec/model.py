@@ -85,8 +85,6 @@ class NodeSpec:
 
 @frozen(kw_only=True)
 class GraphSpec:
-    """The network, node by node."""
-
     node: Annotated[tuple[NodeSpec, ...], "the nodes, in order", Length(at_least=1)]
 
 
@@ -111,20 +109,13 @@ class MethodSpec:
 
 
 @frozen(kw_only=True)
-class FlopsSpec:
-    """Floating-point operations a second, dense, as a data sheet has them."""
-
-    float32: Annotated[float, "in float32, without TF32 (FLOP/s)", GreaterThan(0)]
-    bfloat16: Annotated[float | None, "default: float32's (FLOP/s)", GreaterThan(0)] = None
-
-
-@frozen(kw_only=True)
 class DeviceSpec:
     """A device type that no data sheet here has; `device_type` may name it."""
 
     kind: Annotated[Literal["cuda", "cpu"], "a GPU, or a core of a CPU"] = "cuda"
     memory: Annotated[Size, 'memory, as in "24GiB"']
-    flops: Annotated[FlopsSpec, "rate of arithmetic by type"]
+    float32_flops: Annotated[float, "dense products in float32, without TF32, as on the data sheet (FLOP/s)", GreaterThan(0)]
+    bfloat16_flops: Annotated[float | None, "in bfloat16; default: float32's (FLOP/s)", GreaterThan(0)] = None
     memory_bandwidth: Annotated[float, "bandwidth of its memory (bytes a second)", GreaterThan(0)]
     link_latency: Annotated[float, "latency to its neighbour in the machine (seconds)", AtLeast(0)] = 1e-5
     link_bandwidth: Annotated[float, "to its neighbour, one way; default: PCIe 4.0 x16 (bytes a second)", GreaterThan(0)] = 32e9
@@ -153,8 +144,6 @@ class PartitionSpec:
 
 @frozen(kw_only=True)
 class ClipSpec:
-    """Gradient clipping."""
-
     by: Annotated[Literal["norm", "value"], "clip the gradient's norm, or each of its values"] = "norm"
     limit: Annotated[float, "largest norm or absolute value", GreaterThan(0)]
     scope: Annotated[Literal["stage", "global"], "one norm a stage, or over all (synchronous methods)"] = "stage"
@@ -195,9 +184,6 @@ class PrecisionSpec:
 
 @frozen(kw_only=True)
 class DataSpec(PluginSpec):
-    """The data set and its batches."""
-
-    name: Annotated[str, 'data set plugin, or "module:attribute"']
     batch: Annotated[int, "samples in a micro-batch, of one replica", AtLeast(1)] = 64
     evaluation_batch: Annotated[int | None, "samples of an evaluation batch; default: batch", AtLeast(1)] = None
     validation: Annotated[
@@ -256,8 +242,6 @@ class CheckpointSpec:
 
 @frozen(kw_only=True)
 class MetricSpec(PluginSpec):
-    """A metric of the evaluations, with its own options."""
-
     recorded_as: Annotated[str | None, 'name of its values: "f1-micro" makes test/f1-micro; default: the plugin\'s', _is_file_name] = None
 
 

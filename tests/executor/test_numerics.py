@@ -57,7 +57,7 @@ def test_every_channel_carries_channels_last_in_float32(messages, method):
 
 def test_images_become_sample_over_255_minus_mean_over_std_and_others_have_the_streams_type():
     sample = torch.arange(2 * 3 * 4 * 4).reshape(2, 3, 4, 4).to(torch.uint8)
-    mean, std = (0.1, 0.2, 0.3), (0.5, 0.25, 2.0)
+    mean, std = (0.1, 0.2, 0.3), (0.5, 0.25, 0.125)
     prepared = numerics("float64", facts=DataFacts(shape=(3, 4, 4), mean=mean, std=std)).prepare(sample)
     for channel in range(3):
         expected = (sample[:, channel].double() / 255 - mean[channel]) / std[channel]

@@ -60,7 +60,7 @@ def test_a_method_that_needs_more_than_the_card_has_is_said_not_to_fit(spec):
     known = rows_of(spec, *FOUR).values()
     assert {row.fits for row in known} == {None}, "the memory of cpu is not known"
     between = sum(row.memory_peak for row in known) // len(known)
-    card = f'partition.device.card={{kind="cpu", memory="{between} B", flops={{float32=1e12}}, memory_bandwidth=1e11}}'
+    card = f'partition.device.card={{kind="cpu", memory="{between} B", float32_flops=1e12, memory_bandwidth=1e11}}'
     on_cards = (card, "partition.devices=4", "partition.device_type=card")
     rows = rows_of(spec, *on_cards)
     assert {row.fits for row in rows.values()} == {True, False}

@@ -108,7 +108,7 @@ def test_the_only_present_device_is_judged_with_all_stages():
 
 TINY = [
     "partition.device_type=tiny",
-    "partition.device.tiny={kind='cuda', flops={float32=1e12}, memory_bandwidth=1e11, memory='SIZE', link_latency=0, link_bandwidth=1e10}",
+    "partition.device.tiny={kind='cuda', float32_flops=1e12, memory_bandwidth=1e11, memory='SIZE', link_latency=0, link_bandwidth=1e10}",
 ]
 
 

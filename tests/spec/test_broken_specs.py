@@ -18,7 +18,7 @@ OWN = """
 device_type = "my_card"
 [partition.device.my_card]
 memory = "24GiB"
-flops = { float32 = 40e12 }
+float32_flops = 40e12
 memory_bandwidth = 900e9
 """
 BY_NAME = '[data]\nname = "digits"\n[architecture]\nname = "revnet"\noptions = { depth = 18 }\n'
