@@ -26,8 +26,9 @@ from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.plugins.author_code import author_line, seeded
+from petra_graph.plugins.author_code import author_line
 from petra_graph.plugins.data_set import DataFacts
+from petra_graph.plugins.generators import seeded
 from petra_graph.plugins.tensor_trees import is_several
 from petra_graph.program.channels import StreamType
 from petra_graph.record.weights import SEPARATOR, is_named

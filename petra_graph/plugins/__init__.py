@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from petra_graph.blocks import AdditiveCoupling, Block, Buffered, Head, Reversible, TwoFunctionCoupling
     from petra_graph.blocks.block_kinds import ParameterGroups
     from petra_graph.errors import Problem, SpecError
-    from petra_graph.plugins.author_code import fork_generators, named_code, seed_generators, seeded
+    from petra_graph.plugins.author_code import named_code
     from petra_graph.plugins.callback import Callback, Companion, EpochEnded, Started
     from petra_graph.plugins.contract import Code
     from petra_graph.plugins.data_set import DataFacts
+    from petra_graph.plugins.generators import fork_generators, seed_generators, seeded
     from petra_graph.plugins.loss_and_metric import Scale, correct, scale_of
     from petra_graph.plugins.stage_facts import Horizon, StageFacts
     from petra_graph.spec.in_code import code_name
@@ -28,7 +29,7 @@ __all__ = [
     "fork_generators", "named_code", "scale_of", "seed_generators", "seeded",
 ]
 _HOMES = (
-    "errors", "plugins.author_code", "plugins.callback", "plugins.data_set", "plugins.loss_and_metric", "plugins.contract",
+    "errors", "plugins.author_code", "plugins.callback", "plugins.data_set", "plugins.generators", "plugins.loss_and_metric", "plugins.contract",
     "plugins.stage_facts", "spec.in_code", "spec.model", "spec.strict_values", "blocks", "blocks.block_kinds",
 )
 # fmt: on

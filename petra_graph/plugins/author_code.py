@@ -1,4 +1,4 @@
-"""Code of plugins' authors: what it raises is one problem before a training, and a traceback with a note in it; what it draws; where it is.
+"""Code of plugins' authors: what it raises is one problem before a training, and a traceback with a note in it. This imports no torch.
 
 Decision: a file beside the specification comes first, also where an installed module has its name (`test.py`), so that every way to start a run
 finds the same file. Where Python would find another one, or has imported another folder's, the file is loaded by its path under a name of its
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-import random
 import re
 import sys
 import sysconfig
@@ -73,42 +72,6 @@ def noted(note: str) -> Iterator[None]:
     except Exception as raised:
         raised.add_note(note)
         raise
-
-
-# --- the global generators of torch, numpy and Python ---
-
-
-def seed_generators(key: int) -> None:
-    """Seed the global generators with a key of at most 64 bits, of which numpy takes the last 32."""
-    import numpy as np
-    import torch
-
-    random.seed(key)
-    np.random.seed(key % 2**32)  # noqa: NPY002  the global one, which plugins draw from
-    torch.default_generator.manual_seed(key)
-
-
-@contextmanager
-def fork_generators() -> Iterator[None]:
-    """Run, and give the global generators their former states afterwards."""
-    import numpy as np
-    import torch
-
-    of_torch, python, numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        torch.set_rng_state(of_torch)
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Run with the global generators seeded; afterwards they have their former states."""
-    with fork_generators():
-        seed_generators(seed)
-        yield
 
 
 # --- code by its name ---

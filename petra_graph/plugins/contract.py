@@ -21,7 +21,7 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, PluginError, Problem, SpecError, kind_of, shown
-from petra_graph.plugins.author_code import CODE_NAME, OWN, author_code, seeded
+from petra_graph.plugins.author_code import CODE_NAME, OWN, author_code
 from petra_graph.plugins.callback import Callback
 from petra_graph.plugins.data_set import data_of
 from petra_graph.plugins.loss_and_metric import Loss, Metric
@@ -139,6 +139,7 @@ class Plugin:
         SpecError: it refuses its options, by ValueError or TypeError. PluginError: it raised anything else, or breaks its contract.
         """
         from petra_graph.blocks.randomness import random_key
+        from petra_graph.plugins.generators import seeded
 
         # What a constructor draws follows from the run's seed and the plugin, in every process.
         drawn = nullcontext() if self.seed is None else seeded(random_key(self.seed, self.label, "built"))

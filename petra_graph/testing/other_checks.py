@@ -17,8 +17,8 @@ from petra_graph.blocks.block_kinds import ParameterGroups
 from petra_graph.errors import SpecError
 from petra_graph.executor.state import SavedTensors, capture_optimizer, restore_groups, restore_optimizer
 from petra_graph.executor.update import Updater
-from petra_graph.plugins.author_code import seeded
 from petra_graph.plugins.contract import DATA_SET, LOSS, OPTIMIZER
+from petra_graph.plugins.generators import seeded
 from petra_graph.plugins.loss_and_metric import Loss, mean_loss, target_weight
 from petra_graph.plugins.optimizer import rate_ratios
 from petra_graph.plugins.stage_facts import DELAYED

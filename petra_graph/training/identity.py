@@ -26,9 +26,10 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.plugins.author_code import FIRST_PARTY, seeded
+from petra_graph.plugins.author_code import FIRST_PARTY
 from petra_graph.plugins.contract import Plugin
 from petra_graph.plugins.data_set import DataFacts
+from petra_graph.plugins.generators import seeded
 from petra_graph.plugins.loss_and_metric import mean_loss, target_weight
 from petra_graph.plugins.tensor_trees import Tree, leaves, named_leaves
 from petra_graph.record.run_directory import damaged, sha256_of, write_whole

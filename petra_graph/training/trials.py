@@ -23,8 +23,9 @@ from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.nodes import initial_blocks, tie
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.planning.network import MeasuredNetwork
-from petra_graph.plugins.author_code import author_code, fork_generators, seed_generators
+from petra_graph.plugins.author_code import author_code
 from petra_graph.plugins.data_set import DataFacts
+from petra_graph.plugins.generators import fork_generators, seed_generators
 from petra_graph.plugins.tensor_trees import Tree, forms, inputs_of, leaves, mapped
 from petra_graph.testing.block_checks import Draw, Trial, check_gradients, check_inverse, normal
 from petra_graph.testing.promises import generator_states, outcome_of
