@@ -98,12 +98,11 @@ class Muon(Adam):
         for group in self.param_groups:
             for parameter in group["params"] if AHEAD in group else ():
                 if parameter.grad is not None:
-                    self._step_matrix(parameter, group)
+                    self._step_matrix(parameter, parameter.grad.flatten(1), group)  # kernels [out, in * height * width]
         super().step()
 
-    def _step_matrix(self, p: Tensor, group: dict[str, Any]) -> None:
+    def _step_matrix(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         m, lr, state = group["momentum"], group["lr"], self.state[p]
-        g = p.grad.flatten(1)  # type: ignore[union-attr]  # kernels are matrices [out, in * height * width]
         if not state:
             state["momentum_buffer"] = torch.zeros_like(g)
         v = state["momentum_buffer"].lerp_(g, 1 - m)

@@ -75,18 +75,6 @@ def _tensor(value: Any, widened: Mapping[torch.dtype, torch.dtype] = _WIDENED) -
 Classes = Annotated[int | tuple[str, ...] | None, AtLeast(1), Length(at_least=1)]
 
 
-def facts_of(sample: tuple[Any, Any], classes: Classes) -> DataFacts:
-    """Return the facts of samples like this one."""
-    y = sample[1]
-    if classes is not None and not (isinstance(y, Tensor) and y.dtype == torch.int64):
-        raise ValueError(f"classes are counted by integers, and y of sample 0 is {forms(y)}; leave `classes` out")
-    shape, target_shape = (mapped(lambda one: tuple(one.shape), part) for part in sample)
-    dtype, target_dtype = (mapped(lambda one: str(one.dtype).removeprefix("torch."), part) for part in sample)
-    facts = DataFacts(shape=shape, dtype=dtype, target_shape=target_shape, target_dtype=target_dtype)
-    named = tuple(classes) if isinstance(classes, tuple | list) else None
-    return evolve(facts, classes=len(named) if named else classes, class_names=named)
-
-
 def described(x: Any, y: Any) -> str:
     """Return names, types and shapes of a sample's tensors, as in `x float32 [3, 4], y int64 []`."""
     return f"{forms(x, 'x')}, {forms(y, 'y')}"
@@ -274,15 +262,20 @@ def _open(classes: Classes, **named: str | None) -> tuple[DataFacts, Mapping[str
                 f"sample 0 of `{name}` is another one when it is read again, with the same state of all generators: draw from random, "
                 "np.random or torch without a generator of its own, which are seeded for each sample; let the __iter__ of a stream begin anew"
             )
-    first = firsts["train"]
-    splits = {
-        name: (TorchStream if _is_iterable(one) else TorchSplit)(dataset=one, part=_PARTS[name], first=first)
-        for name, one in datasets.items()
-    }
+    first, y = firsts["train"], firsts["train"][1]
+    if classes is not None and not (isinstance(y, Tensor) and y.dtype == torch.int64):
+        raise ValueError(f"classes are counted by integers, and y of sample 0 is {forms(y)}; leave `classes` out")
+    shape, target_shape = (mapped(lambda one: tuple(one.shape), part) for part in first)
+    dtype, target_dtype = (mapped(lambda one: str(one.dtype).removeprefix("torch."), part) for part in first)
+    facts = DataFacts(shape=shape, dtype=dtype, target_shape=target_shape, target_dtype=target_dtype)
+    names = tuple(classes) if isinstance(classes, tuple | list) else None
+    facts = evolve(facts, classes=len(names) if names else classes, class_names=names)
+    kinds = {name: TorchStream if _is_iterable(one) else TorchSplit for name, one in datasets.items()}
+    splits = {name: kinds[name](dataset=one, part=_PARTS[name], first=first) for name, one in datasets.items()}
     if "plain" in splits and isinstance(splits["train"], TorchSplit):
         splits["train"].plain = splits["plain"]
-    _latest[:] = [((classes, codes), facts_of(first, classes), splits)]
-    return _latest[0][1:]
+    _latest[:] = [((classes, codes), facts, splits)]
+    return facts, splits
 
 
 def _make_dataset(option: str, code: Any) -> Any:
