@@ -58,10 +58,9 @@ def run(
     from petra_graph.training.run_record import RunRecord, start_warnings
 
     if processes > 1 and not dry_run:
-        flags = ["--json"] * as_json
-        training.run_on_processes(
-            given, overrides, processes, flags, resume=directory, max_restarts=max_restarts, plan=plan
-        )
+        options = [*(f"--set={text}" for text in overrides), *([] if plan is None else [f"--plan={plan}"])]
+        words = [str(spec) if directory is None else f"--resume={directory}", *options, *["--json"] * as_json]
+        training.run_on_processes(words, processes, max_restarts)
         return None
     saved = None if plan is None else SavedPlan.read(plan)
     if dry_run:

@@ -20,7 +20,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor, nn
 
-from petra_graph.errors import RunFailed, SpecError
+from petra_graph.errors import RunFailed, SpecError, suggestion
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.plugins.data_set import DataFacts
 from petra_graph.plugins.tensor_trees import Tree, inputs_of, main, mapped
@@ -66,6 +66,8 @@ class _Main(nn.Module):
 @torch.no_grad()
 def export_network(run: SavedRun, network: Network, form: Format, file: Path | None = None) -> Exported:
     """Write a run's network, in evaluation mode on the CPU, by default into the run's directory; RunFailed: it cannot be written, or what is written gives other outputs."""
+    if form not in _SUFFIXES:
+        raise SpecError(f"an export has no form {form!r}", suggestion(form, _SUFFIXES))
     file, facts = file or run.directory / f"network{_SUFFIXES[form]}", run.facts
     with writing(file, "choose another path"):
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -59,26 +59,25 @@ class SavedRun:
         """
         directory, overrides = find_run(str(run)), tuple(overrides)
         keys = [parse_override(text).keys for text in overrides]
-        tables, facts = {first for first, *_ in keys}, read_json(directory / "data.json")
+        tables, given = {first for first, *_ in keys}, read_json(directory / "data.json")
         try:  # JSON has no tuples
-            facts = {key: tuple(one) if isinstance(one, list) else one for key, one in facts.items()}
-            stored = DataFacts(**facts) if facts else None
+            given = {key: tuple(one) if isinstance(one, list) else one for key, one in given.items()}
+            stored = DataFacts(**given) if given else None
         except (TypeError, ValueError) as error:
             raise damaged(directory / "data.json", error) from None
         # Modules of its own blocks may lie where its first specification did. Its own data need not be here: the facts are known.
         folders = read_json(directory / "env.json").get("folders", ())
-        checked = check_spec(
-            str(directory / "resolved.toml"), overrides, folders=folders, facts=None if "data" in tables else stored
-        )
-        network, known = measure(checked), stored or checked.facts
+        known = None if "data" in tables else stored
+        checked = check_spec(str(directory / "resolved.toml"), overrides, folders=folders, facts=known)
+        network, facts = measure(checked), stored or checked.facts
         trained, others = Fingerprint.read(directory), list[str]()
         if trained is not None and tables <= _COMPUTES_THE_SAME:
-            others = trained.changes(trained.data, outputs_of(network, known, trained.samples)[0])
+            others = trained.changes(trained.data, outputs_of(network, facts, trained.samples)[0])
         if others and not changed:
             hint = "put back what has changed, or take the network as it is: --changed, in Python changed=True"
             raise SpecError(f"{directory} has changed since the training: {others[0]}", hint)
         of_training: dict[str, Any] = {"trained": trained, "changed_keys": keys, "changed": others}
-        return cls(directory=directory, network=network, facts=known, **of_training)
+        return cls(directory=directory, network=network, facts=facts, **of_training)
 
     @property
     def spec(self) -> Spec:
@@ -113,10 +112,8 @@ class SavedRun:
                 if which not in {None, LATEST}:
                     raise
         numbers = ", ".join(map(str, sorted(present))) or "it has none"
-        raise SpecError(
-            f"{directory} has no weights{'' if which is None else f' {which!r}'}",
-            f"allowed: latest, the number of a checkpoint ({numbers}), best where [checkpoint] has `best`, or the path of a file",
-        )
+        allowed = f"allowed: latest, the number of a checkpoint ({numbers}), best where [checkpoint] has `best`, or a file's path"
+        raise SpecError(f"{directory} has no weights{'' if which is None else f' {which!r}'}", allowed)
 
 
 # --- evaluated ---
@@ -151,8 +148,9 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         trained = None  # other samples are meant, or others were held back
     # The training's samples, with which these are compared, are those that its validation left.
     data = open_data(run, validation=trained is not None or split != "test")
-    if (whole := getattr(data, split)) is None:
-        raise SpecError("the run has no validation samples: its specification has no data.validation")
+    if (whole := {"train": data.train, "validation": data.validation, "test": data.test}.get(split)) is None:
+        hint = "allowed: test, train, and validation where data.validation is set"
+        raise SpecError(f"the run has no {split} samples", hint)
     batches, loss = data.evaluation(whole), checked.loss.build()
     network = network.to(device)
 

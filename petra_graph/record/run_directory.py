@@ -311,7 +311,7 @@ def read_run(directory: Path) -> RecordedRun:
                 point = Point(epoch=int(event["epoch"]), step=int(event["step"]), value=float(event["value"]))
                 metrics[str(event["name"])].append(point)
         file = directory / "resolved.toml"
-        resolved = tomllib.loads(text.decode())
+        resolved, file = tomllib.loads(text.decode()), directory
         status, summary = status_of(directory), read_json(directory / SUMMARY)
         return RecordedRun(
             directory=directory,

@@ -268,12 +268,9 @@ def _fixed(prepared: Prepared) -> dict[str, str]:
     values, shapes = values_of(prepared), prepared.network.shapes
     # Other validation samples have been trained on, or are no longer; a share is drawn by the seed.
     keys = (*_KEPT, *["run.seed"] * isinstance(prepared.spec.data.validation, float))
-    parameters = {f"parameters of {node}": f"{shape.parameters}" for node, shape in shapes.items()}
-    return {
-        **parameters,
-        **{key: values.get(key, "unset") for key in keys},
-        "micro-batches of an epoch": f"{prepared.opened.length}",
-    }
+    found = {f"parameters of {node}": f"{shape.parameters}" for node, shape in shapes.items()}
+    found |= {key: values.get(key, "unset") for key in keys}
+    return found | {"micro-batches of an epoch": f"{prepared.opened.length}"}
 
 
 @define(kw_only=True)
@@ -325,10 +322,8 @@ class Resumption:
             self.notes += [f"warning: changed since the training before: {text}" for text in changes]
         self.exact = not any(text.startswith(_PIPELINE) for text in values)
         if not self.exact:
-            self.notes.append(
-                "other stages, method or precision than at the checkpoint: the run discards micro-batches in flight or waiting for an "
-                "update and fills the pipeline again; with those of the checkpoint it would continue bit for bit"
-            )
+            discards = "the run discards micro-batches in flight or waiting for an update, and fills the pipeline again"
+            self.notes.append(f"other stages, method or precision than at the checkpoint: {discards}")
         return None
 
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:

@@ -112,9 +112,7 @@ def _fault_of(facts: DataFacts, rows: int, loaded: Any, what: Literal["samples",
         return f"fetch returned a {type(loaded).__name__}, not a pair of samples and targets"
     for (noun, parts), tree in zip(declared.items(), both, strict=True):
         wanted = [f"{place} {dtype} {[rows, *shape]} on cpu".lstrip() for place, (shape, dtype) in parts.items()]
-        found = [
-            f"{place} {form(one)} on {getattr(one, 'device', 'cpu')}".lstrip() for place, one in named_leaves(tree)
-        ]
+        found = [f"{at} {form(one)} on {getattr(one, 'device', 'cpu')}".lstrip() for at, one in named_leaves(tree)]
         if sorted(found) != sorted(wanted):
             return f"{noun} are {', '.join(found)}, where the data set declares {', '.join(wanted)}"
     targets = both[-1]
@@ -248,9 +246,7 @@ class OpenedData:
                 message = f"a stream is read in its order, by one loader process at most (got {spec.data.workers})"
                 raise SpecError(Problem(message=message, path=("data", "workers")))
             if spec.run.micro_batches is None:
-                message = (
-                    "the training samples are a stream of unknown length: set the number of micro-batches of an epoch"
-                )
+                message = "the training samples are a stream of unknown length: set the micro-batches of an epoch"
                 raise SpecError(Problem(message=message, path=("run", "micro_batches")))
             train = train.in_epochs(spec.run.micro_batches * spec.data.batch * spec.partition.replicas)
         wanted, rows, held_rows, held = spec.data.validation if parted else None, None, None, None

@@ -47,7 +47,7 @@ from petra_graph.training.trials import try_parts, try_strangers
 from petra_graph.units import plural
 
 
-@frozen(kw_only=True)
+@frozen
 class NamedCallback:
     """A callback, named in what it raises, which fails the run: one without the averages that it was started for is not the run that was asked for."""
 
@@ -171,10 +171,8 @@ def prepare(
     loss = problems.attempt(checked.loss.build)
     problems.attempt(lambda: checked.tried_optimizer)
     problems.add([*replica_problems(spec, processes), *_split_problems(checked)])
-    built = [(one, problems.attempt(one.build)) for one in checked.callbacks]
-    callbacks = tuple(
-        NamedCallback(name=one.name, path=one.path, callback=made) for one, made in built if made is not None
-    )
+    built = zip(checked.callbacks, [problems.attempt(one.build) for one in checked.callbacks], strict=True)
+    callbacks = tuple(NamedCallback(one.name, one.path, made) for one, made in built if made is not None)
     for metric in checked.metrics:
         problems.attempt(metric.build)
     data, measured = problems.attempt(_open, checked), problems.attempt(measure, checked)

@@ -202,13 +202,8 @@ class OneOfSeveral(RunProcess):
         channels = open_channels(prepared.programs, pipeline, world, self.watchdog, transport=transport, device=device)
         world.wait_for_all("channels")
         same_stages = range(self.rank % each, self.size, each)
-        return Scheduler(
-            executors,
-            channels,
-            supervisor=self.watchdog,
-            policy=prepared.policy,
-            replicas=Replicas(executors, same_stages, self.watchdog) if replicas > 1 else None,
-        )
+        shared = Replicas(executors, same_stages, self.watchdog) if replicas > 1 else None
+        return Scheduler(executors, channels, supervisor=self.watchdog, policy=prepared.policy, replicas=shared)
 
     def tell(self, name: str, own: Any) -> Any:
         if self.record is None:
@@ -245,17 +240,14 @@ class OneOfSeveral(RunProcess):
         if isinstance(error, StoreGone | dist.DistError):
             return watchdog.report(watchdog.without_store(error))
         # A specification's problem says its file and line, any other one the rank that met it.
-        located = isinstance(error, SpecError)
-        own = Failure(
-            rank=self.rank,
-            problems=[
-                (str(attrs.evolve(one, hint="")) if located else f"rank {self.rank}: {one.message}", one.hint)
-                for one in problems_of(error)
-            ],
-            exit_code=error.exit_code if isinstance(error, PetraGraphError) else 1,
-            traceback="".join(traceback.format_exception(error)),
-        )
-        return watchdog.report(own)
+        located, where = isinstance(error, SpecError), f"rank {self.rank}: "
+        said = [
+            (str(attrs.evolve(one, hint="")) if located else where + one.message, one.hint)
+            for one in problems_of(error)
+        ]
+        code = error.exit_code if isinstance(error, PetraGraphError) else 1
+        text = "".join(traceback.format_exception(error))
+        return watchdog.report(Failure(rank=self.rank, problems=said, exit_code=code, traceback=text))
 
     def _end_at_once(self, failure: Failure) -> NoReturn:
         """End from the watchdog's thread, with its connection, if the main thread does not end; print the report here."""

@@ -17,7 +17,7 @@ from typing import NoReturn
 from uuid import uuid4
 
 from attrs import frozen
-from torch import Tensor
+from torch import Tensor, nn
 from torch._C._distributed_c10d import TCPStore
 
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError
@@ -147,13 +147,11 @@ def _gather_files(process: RunProcess, trainer: Trainer) -> Mapping[str, Mapping
 def _attach_companions(prepared: Prepared, executors: Sequence[StageExecutor]) -> None:
     """Give the stages the companions of callbacks, which know parameters by their names in the file of weights; a shared one has several."""
     for executor in executors:
-        parameters = {
-            f"{node}/{name}": one
-            for node, module in executor.modules.items()
-            for name, one in module.named_parameters(remove_duplicate=False)
-        }
+        parameters, stage = dict[str, nn.Parameter](), prepared.stages[executor.program.index - 1]
+        for node, module in executor.modules.items():
+            parameters |= {f"{node}/{name}": one for name, one in module.named_parameters(remove_duplicate=False)}
         for one in prepared.callbacks:
-            facts = [prepared.stages[executor.program.index - 1]] if asks_for_stage(one.callback.at_stage) else []
+            facts = [stage] if asks_for_stage(one.callback.at_stage) else []
             if (companion := one.call("at_stage", parameters, *facts)) is not None:
                 executor.companions[one.name] = companion
 
@@ -165,25 +163,13 @@ def _attach_companions(prepared: Prepared, executors: Sequence[StageExecutor]) -
 _HEARD_SECONDS = 5.0  # the longest that a user who insists waits for processes that do not hear
 
 
-def run_on_processes(
-    path: str,
-    overrides: Sequence[str],
-    processes: int,
-    flags: Sequence[str] = (),
-    *,
-    resume: Path | None = None,
-    max_restarts: int = 0,
-    plan: str | None = None,
-) -> None:
-    """Train a specification; the processes print and write everything, and start again from the latest checkpoint where the run has failed."""
+def run_on_processes(words: Sequence[str], processes: int, max_restarts: int) -> None:
+    """Run `petra-graph run WORDS` in processes, which print and write everything, and start again from the latest checkpoint where the run has failed."""
     if rank_info_from(os.environ) is not None:
         message = "--processes starts processes, and this is already one of several"
         raise SpecError(message, hint="leave --processes out under torchrun")
-    if path == "-":
+    if "-" in words:
         raise SpecError("a spec from the standard input cannot be read by several processes", hint="write it to a file")
-    options = [part for override in overrides for part in ("--set", override)]
-    options += [] if plan is None else ["--plan", plan]
-    words = ["run", path if resume is None else f"--resume={resume}", *options, *flags]
 
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -223,7 +209,7 @@ def run_on_processes(
         thread = held.enter_context(ThreadPoolExecutor(1))
         try:
             # -P: a `random.py` in the current folder must not be taken for the standard library's.
-            thread.submit(elastic_launch(config, sys.executable), "-P", "-m", "petra_graph", *words).result()
+            thread.submit(elastic_launch(config, sys.executable), "-P", "-m", "petra_graph", "run", *words).result()
         except ChildFailedError as error:
             codes = {rank: failure.exitcode for rank, failure in sorted(error.failures.items())}
             code = store.get(FINAL)  # whatever ended a process after that

@@ -73,11 +73,8 @@ class Network(nn.Module):
         given = {key: value for key, value in own.items() if key in weights}
         found = set(map(id, given.values()))
         faults = [f"it has no {key}" for key, value in own.items() if id(value) not in found]
-        faults += [
-            f"{key} is {list(weights[key].shape)}, and {list(value.shape)} here"
-            for key, value in given.items()
-            if weights[key].shape != value.shape
-        ]
+        others = [(key, list(weights[key].shape), list(value.shape)) for key, value in given.items()]
+        faults += [f"{key} is {there}, and {here} here" for key, there, here in others if there != here]
         if faults:
             raise SpecError(f"{source} is of another network: {listed(faults)}")
         copy_weights(((name, self.block(name)) for name in self.graph.order), weights.get)
@@ -143,14 +140,14 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
             begun |= {of[name]} if is_named(block.begun_anew, key) else set()
     with at_path(*_PATH), open_weights(file) as opened:
         shapes = opened.shapes
-    found = {
-        name: next((form for form in (name, key, *forms[of[name]]) if form in shapes), "") for name, key in keys.items()
-    }
+    called = {name: (name, key, *forms[of[name]]) for name, key in keys.items()}
+    found = {name: next((form for form in own if form in shapes), "") for name, own in called.items()}
     owners = Counter(key for key, _ in {(key, of[name]) for name, key in keys.items()})
     several = [key for key in shapes if owners[key] > 1 and key in found.values()]
     own = {name: form for name, form in found.items() if form and form not in several}
     left_out = {name for name in here if is_named(init.leave_out, name)}
     fitting = {name: form for name, form in own.items() if name not in left_out and shapes[form] == here[name]}
+    known = {*own.values(), *several}
     every = {
         "in several nodes of the network": several,
         "not in the file": [one for one in here if not (found[one] or of[one] in begun or one in left_out)],
@@ -159,9 +156,7 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
             for name, form in own.items()
             if name not in fitting and name not in left_out
         ],
-        "not in the network": [
-            one for one in shapes if one not in {*own.values(), *several} and not is_named(init.leave_out, one)
-        ],
+        "not in the network": [one for one in shapes if one not in known and not is_named(init.leave_out, one)],
     }
     if faults := [f"{text}: {listed(some)}" for text, some in every.items() if some]:
         hint = 'name tensors in init.leave_out, as in ["head"] for a node, to begin with random values there'

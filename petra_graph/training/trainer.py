@@ -118,15 +118,9 @@ class Trainer:
 
     def position_at(self, at: int) -> dict[str, Any]:
         """Return where the training is at the cut before forward `at`, as JSON; called when the head's stage comes to that cut."""
-        states = {one.name: one.state() for one in self.led}
-        found = evolve(
-            self.position,
-            micro_batches=at,
-            seconds=self.seconds,
-            metrics_bytes=0 if self.metrics is None else self.metrics.bytes,
-            callbacks={name: state for name, state in states.items() if state is not None},
-        )
-        return asdict(found)
+        kept = {one.name: state for one in self.led if (state := one.state()) is not None}
+        size = 0 if self.metrics is None else self.metrics.bytes
+        return asdict(evolve(self.position, micro_batches=at, seconds=self.seconds, metrics_bytes=size, callbacks=kept))
 
     def tell(self, event: str, *given: Any) -> None:
         """Tell the listener of an event, and then the callbacks."""
@@ -206,18 +200,13 @@ class Trainer:
                             one.call("evaluated_weights", epoch, weights)
         position.evaluates = False
         seconds, done = position.epoch_began
-        report = EpochEnded(
-            epoch=epoch,
-            train=position.train,
-            samples_per_second=(position.micro_batches - done) * opened.whole / (position.seconds - seconds),
-            learning_rate=self.learning_rate,
-            **{"test": None, split: values},
-        )
+        speed = (position.micro_batches - done) * opened.whole / (position.seconds - seconds)
+        means: dict[str, Any] = {"train": position.train, "test": None, split: values}
+        report = EpochEnded(epoch=epoch, samples_per_second=speed, learning_rate=self.learning_rate, **means)
         position.epochs.append(report)  # from here on a checkpoint has the epoch among those that are done
         self.meters = Meters()
-        named = {"train": report.train, split: values or {}}
-        record = {f"{part}/{name}": value for part, means in named.items() for name, value in means.items()}
-        record |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
+        record = {f"{part}/{name}": value for part, of in means.items() for name, value in (of or {}).items()}
+        record |= {"samples_per_second": speed, "learning_rate": report.learning_rate}
         self._record(epoch, position.micro_batches, record)
         if self.metrics is not None:  # if the run fails, another process may write the summary
             self.process.tell("trained", self.summary())

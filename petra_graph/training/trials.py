@@ -33,9 +33,7 @@ from petra_graph.training.data import OpenedData
 from petra_graph.training.trained_network import Network
 
 MOST_SAMPLES = 8  # of the run, that a trial reads
-_GRADIENTS = (
-    1e-4  # the largest difference of a part's gradient, over its norm: sums of several uses are added in another order
-)
+_GRADIENTS = 1e-4  # the largest difference of a part's gradient, over its norm: uses are added in another order
 
 
 def block_trials(network: MeasuredNetwork, data: OpenedData) -> Iterator[tuple[Node, Trial]]:
@@ -120,9 +118,8 @@ def compare_parts(network: MeasuredNetwork, facts: DataFacts, samples: Tree) -> 
         for found, ours in _returned(whole, blocks, graph, read):
             weights = [torch.randn_like(one) for one in found]
             for tree in (found, ours):
-                torch.autograd.backward(
-                    torch.stack([(one * by).sum() for one, by in zip(tree, weights, strict=True)]).sum()
-                )
+                sums = [(one * by).sum() for one, by in zip(tree, weights, strict=True)]
+                torch.autograd.backward(torch.stack(sums).sum())
         for where, one, own in _of_one_name(whole, blocks):
             what, values = "buffer", [one, own]
             if isinstance(own, nn.Parameter):  # no gradient is one of zeros

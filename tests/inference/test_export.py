@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from petra_graph.cli.main import main
-from petra_graph.errors import RunFailed
+from petra_graph.errors import RunFailed, SpecError
 from petra_graph.inference import export as exports
 from petra_graph.inference.export import export_network
 from petra_graph.inference.saved_run import SavedRun, open_data
@@ -81,3 +81,8 @@ def test_a_network_that_cannot_be_written(opened, tmp_path, form, residual, reas
     with pytest.raises(RunFailed, match=f"^the network cannot be written as {form}: {reason}"):
         export_network(opened, network, form, tmp_path / "net")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_form_that_there_is_not(opened):
+    with pytest.raises(SpecError, match=r"has no form 'safetensors'(.|\n)*torch-export"):
+        export_network(opened, opened.load()[0], "safetensors")

@@ -1,10 +1,13 @@
 """Real processes that are killed, stopped and started again, in other numbers: the run ends as if nothing had happened."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from petra_graph.cli.main import main
+from petra_graph.errors import FailedOnAnotherProcess
+from petra_graph.training.process import OneOfSeveral
 from tests.support.forks import RUN, SPEC, alone, ended, ranks
 from tests.support.runs import only_run, overrides, result_of, summary_of
 
@@ -68,3 +71,14 @@ def test_other_numbers_of_processes(folder, whole_run):
     assert main(RESUMED) == 0
     assert len(summary_of(only_run())["resumed_from"]) == 2
     assert result_of(only_run()) == result_of(whole_run(TEXT))
+
+
+def test_a_run_that_had_ended_is_not_started_again(tmp_path):
+    """Killed between its summary and the word to the others, without checkpoints: its directory was removed, and the run trained anew."""
+    (tmp_path / "summary.json").write_text('{"status": "done"}')
+    process, known = object.__new__(OneOfSeveral), {"directory/0": str(tmp_path)}
+    process.world = SimpleNamespace(rank=0, rank_info=SimpleNamespace(restarts=1), launch=known)
+    with pytest.raises(FailedOnAnotherProcess) as ended:
+        process.resumption(None)
+    assert ended.value.exit_code == 0
+    assert (tmp_path / "summary.json").exists()
