@@ -34,7 +34,7 @@ from petra_graph.plugins.loss_and_metric import mean_loss, target_weight
 from petra_graph.plugins.tensor_trees import Tree, leaves, named_leaves
 from petra_graph.record.run_directory import damaged, sha256_of, write_whole
 from petra_graph.spec.in_code import toml_values
-from petra_graph.spec.model import GraphSpec, NodeSpec, PluginSpec, Spec
+from petra_graph.spec.model import GraphSpec, NodeSpec, Spec
 from petra_graph.spec.strict_values import flat, keys_with
 from petra_graph.training.data import OpenedData
 from petra_graph.training.trained_network import Network
@@ -58,9 +58,6 @@ def resolved(prepared: Prepared) -> Spec:
     def with_options(table: Any, plugin: Plugin) -> Any:
         return evolve(table, options=_options(plugin.options))
 
-    def all_with_options(tables: Sequence[PluginSpec] | None, plugins: Sequence[Plugin]) -> Any:
-        return None if tables is None else tuple(map(with_options, tables, plugins))
-
     kept = spec.method.keep if placement.kept is None else placement.kept
     return evolve(
         spec,
@@ -80,8 +77,8 @@ def resolved(prepared: Prepared) -> Spec:
         lr_schedule=with_options(spec.lr_schedule, checked.lr_schedule),
         loss=with_options(spec.loss, checked.loss),
         data=with_options(spec.data, checked.data),
-        metric=all_with_options(spec.metric, checked.metrics),
-        callback=all_with_options(spec.callback, checked.callbacks),
+        metric=spec.metric and tuple(map(with_options, spec.metric, checked.metrics)),
+        callback=spec.callback and tuple(map(with_options, spec.callback, checked.callbacks)),
     )
 
 
@@ -119,11 +116,8 @@ def values_of(prepared: Prepared) -> dict[str, str]:
 
 def list_changes(then: Mapping[str, str], now: Mapping[str, str], when: tuple[str, str] = ("then", "now")) -> list[str]:
     """Return what is not as it was, with words for the one and the other."""
-    return [
-        f"{name}: {then.get(name, 'unset')} {when[0]}, {now.get(name, 'unset')} {when[1]}"
-        for name in dict.fromkeys([*then, *now])
-        if then.get(name) != now.get(name)
-    ]
+    both = [(name, then.get(name, "unset"), now.get(name, "unset")) for name in dict.fromkeys([*then, *now])]
+    return [f"{name}: {one} {when[0]}, {other} {when[1]}" for name, one, other in both if one != other]
 
 
 def agree(world: World, prepared: Prepared) -> None:

@@ -250,9 +250,8 @@ def _split_problems(checked: CheckedSpec) -> Iterator[Problem]:
     for path, metric in [*named, (("checkpoint", "best"), checked.spec.checkpoint.best)]:
         if str(metric).startswith("validation/" if evaluated == "test" else "test/"):
             message = f"{path[-1]} = {shown(metric)}, and the evaluations after epochs read the {evaluated} data"
-            yield Problem(
-                message=message, hint=f"name one of the {evaluated} data, or change data.validation", path=path
-            )
+            hint = f"name one of the {evaluated} data, or change data.validation"
+            yield Problem(message=message, hint=hint, path=path)
 
 
 def record(executors: Sequence[StageExecutor], how: str, *, compiled: bool) -> None:

@@ -90,8 +90,7 @@ def _train(process: RunProcess, prepared: Prepared, resumption: Resumption | Non
     with Metrics(record.run.directory, since) if record else nullcontext() as metrics:
         bytes_before = peak_bytes()
         scheduler = process.build(prepared)
-        if prepared.callbacks:
-            _attach_companions(prepared, scheduler.executors)
+        _attach_companions(prepared, scheduler.executors)
         position, meters = TrainingPosition(micro_batches_per_epoch=prepared.opened.length), Meters()
         if resumption is not None:
             position, meters = resumption.restore(prepared, scheduler)
