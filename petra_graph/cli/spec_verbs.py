@@ -120,9 +120,9 @@ def plan(
         if not expand:
             found = compare_methods(planner) if compare else advised(planner, with_timeline=form != "text")
     if expand:
-        from petra_graph.training.identity import expand_architecture
+        from petra_graph.training.identity import with_nodes
 
-        text = dump(expand_architecture(planner.checked))
+        text = dump(with_nodes(planner.checked.spec, planner.checked.graph))
     elif form == "json":
         text = json.dumps(found.as_json(), indent=2)
     elif form == "html":

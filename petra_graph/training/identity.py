@@ -24,7 +24,6 @@ from petra_graph.blocks.randomness import random_key
 from petra_graph.errors import SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.without_compiler import uncompiled
-from petra_graph.planning.check_spec import CheckedSpec
 from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.plugins.author_code import FIRST_PARTY
 from petra_graph.plugins.contract import Plugin
@@ -60,9 +59,7 @@ def resolved(prepared: Prepared) -> Spec:
 
     kept = spec.method.keep if placement.kept is None else placement.kept
     return evolve(
-        spec,
-        architecture=None,
-        graph=_graph_spec(prepared.network.graph),
+        with_nodes(spec, prepared.network.graph),
         method=evolve(spec.method, schedule=placement.schedule, keep=kept),
         partition=evolve(
             spec.partition,
@@ -82,17 +79,13 @@ def resolved(prepared: Prepared) -> Spec:
     )
 
 
-def expand_architecture(checked: CheckedSpec) -> Spec:
-    """Return the specification with its architecture written out as nodes, and nothing else decided."""
-    return evolve(checked.spec, architecture=None, graph=_graph_spec(checked.graph))
-
-
-def _graph_spec(graph: NodeGraph) -> GraphSpec:
+def with_nodes(spec: Spec, graph: NodeGraph) -> Spec:
+    """Return a specification with its architecture written out as nodes, and nothing else decided."""
     nodes = (
         NodeSpec(name=one.name, block=one.block, kind=one.kind, inputs=one.inputs, options=_options(one.options))
         for one in graph.nodes.values()
     )
-    return GraphSpec(node=tuple(nodes))
+    return evolve(spec, architecture=None, graph=GraphSpec(node=tuple(nodes)))
 
 
 def _options(options: Any) -> dict[str, Any]:

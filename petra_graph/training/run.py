@@ -145,8 +145,9 @@ def _gather_files(process: RunProcess, trainer: Trainer) -> Mapping[str, Mapping
 
 def _attach_companions(prepared: Prepared, executors: Sequence[StageExecutor]) -> None:
     """Give the stages the companions of callbacks, which know parameters by their names in the file of weights; a shared one has several."""
+    stages = prepared.stages
     for executor in executors:
-        parameters, stage = dict[str, nn.Parameter](), prepared.stages[executor.program.index - 1]
+        parameters, stage = dict[str, nn.Parameter](), stages[executor.program.index - 1]
         for node, module in executor.modules.items():
             parameters |= {f"{node}/{name}": one for name, one in module.named_parameters(remove_duplicate=False)}
         for one in prepared.callbacks:
