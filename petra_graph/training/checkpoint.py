@@ -322,7 +322,7 @@ class Resumption:
             self.notes += [f"warning: changed since the training before: {text}" for text in changes]
         self.exact = not any(text.startswith(_PIPELINE) for text in values)
         if not self.exact:
-            discards = "the run discards micro-batches in flight or waiting for an update, and fills the pipeline again"
+            discards = "the run discards micro-batches in flight or waiting for an update and fills the pipeline again"
             self.notes.append(f"other stages, method or precision than at the checkpoint: {discards}")
         return None
 

@@ -246,7 +246,7 @@ class OpenedData:
                 message = f"a stream is read in its order, by one loader process at most (got {spec.data.workers})"
                 raise SpecError(Problem(message=message, path=("data", "workers")))
             if spec.run.micro_batches is None:
-                message = "the training samples are a stream of unknown length: set the micro-batches of an epoch"
+                message = "the training is a stream of unknown length: set the number of micro-batches of an epoch"
                 raise SpecError(Problem(message=message, path=("run", "micro_batches")))
             train = train.in_epochs(spec.run.micro_batches * spec.data.batch * spec.partition.replicas)
         wanted, rows, held_rows, held = spec.data.validation if parted else None, None, None, None
