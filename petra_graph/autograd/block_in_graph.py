@@ -34,7 +34,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from petra_graph.blocks import Reversible, Streams, frozen_statistics
-from petra_graph.blocks.couplings import owned
 from petra_graph.blocks.randomness import fork_rng, random_key, within
 
 Versions = tuple[tuple[Tensor, int, str], ...]
@@ -253,10 +252,11 @@ class _Node(torch.autograd.Function):
         if step.index and any(ctx.needs_input_grad[1 : 1 + step.streams]):  # else no block before it has a backward
             call.left[backward] = inputs[: step.streams]
         # Whoever is given a gradient may change it in place, as an optimizer in the backward does.
-        of_leaves = [one.grad for one in leaves]
-        own = iter(owned(tuple(one for one in of_leaves if one is not None), [*gradients, *found]))
-        return (
-            None,
-            *(gradient if one.is_floating_point() else None for one, gradient in zip(inputs, found, strict=True)),
-            *(None if one is None else next(own) for one in of_leaves),
-        )
+        taken = {one.untyped_storage()._cdata for one in (*gradients, *found)}  # noqa: SLF001  addresses are all equal on the meta device
+        own: list[Tensor | None] = []
+        for gradient in (one.grad for one in leaves):
+            storage = None if gradient is None else gradient.untyped_storage()._cdata  # noqa: SLF001
+            own.append(gradient.clone() if gradient is not None and storage in taken else gradient)
+            taken.add(storage)
+        of_streams = zip(inputs, found, strict=True)
+        return None, *(gradient if one.is_floating_point() else None for one, gradient in of_streams), *own

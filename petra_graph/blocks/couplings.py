@@ -247,21 +247,9 @@ def differentiated(values: Streams, gradients: Sequence[Tensor], leaves: Streams
     typed = gradients
     if values[0].dtype != gradients[0].dtype or len(gradients) > 1:
         typed = tuple(gradient.to(value.dtype) for gradient, value in zip(gradients, values, strict=True))
-    found = owned(backpropagate(values, typed, leaves), gradients)
-    return tuple(
-        [own.add_(other) if own.is_floating_point() else other for own, other in zip(found, passed, strict=True)]
-    )
-
-
-def owned(results: Streams, gradients: Sequence[Tensor]) -> Streams:
-    """Copy a result that shares its memory: a function that only views its input passes on the gradient itself."""
-    taken = {gradient.untyped_storage()._cdata for gradient in gradients}  # noqa: SLF001  addresses are all equal on the meta device
-    found = []
-    for result in results:
-        storage = result.untyped_storage()._cdata  # noqa: SLF001
-        found.append(result.clone() if storage in taken else result)
-        taken.add(storage)
-    return tuple(found)
+    found = zip(backpropagate(values, typed, leaves), passed, strict=True)
+    # Sums in memory of their own: a function that only views its input passes on the gradient itself.
+    return tuple([own + other if own.is_floating_point() else other for own, other in found])
 
 
 def residual_value(function: Callable[..., Tensor], x: Tensor, *context: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import torch
+from numpy import count_nonzero
 from torch.nn import functional
 
 from petra_graph.plugins import AtLeast, LessThan, correct
@@ -37,7 +38,7 @@ class CrossEntropy:
 
     def target_weight(self, target: torch.Tensor) -> float:
         """Return the sum over the samples of their shares of targets that are not passed over."""
-        return float((target.numpy() != IGNORED).sum()) / max(1, target[0].numel())
+        return float(count_nonzero(target.numpy() != IGNORED)) / max(1, target.shape[1:].numel())
 
     target_count = target_weight
     metrics = staticmethod(correct)  # of shares of the classes as well, as mixed samples have them

@@ -200,8 +200,8 @@ class Recompute(BodyRunner):
 class StashGraph(BodyRunner):
     """Nodes whose forward keeps its graph, as plain backpropagation does."""
 
-    graphs: InFlight[tuple[Streams, Streams]] = field(factory=InFlight, init=False)
-    """The inputs and outputs of forwards whose graphs wait."""
+    graphs: InFlight[tuple[Streams, Streams, Streams]] = field(factory=InFlight, init=False)
+    """The inputs of forwards whose graphs wait, the leaves over their memory, and the outputs."""
 
     def copied_weights(self, micro_batch: int) -> AbstractContextManager[object]:
         """Return a context with a copy of the forward's parameters, where the backward is to have those.
@@ -215,19 +215,18 @@ class StashGraph(BodyRunner):
         leaves = self.leaves(inputs)
         with self.copied_weights(micro_batch):
             outputs = self.run(micro_batch, leaves)
-        self.graphs.append((micro_batch, (leaves, outputs)))
+        self.graphs.append((micro_batch, (inputs, leaves, outputs)))
         return tuple(map(Tensor.detach, outputs))
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Differentiate the stashed graph."""
-        leaves, ends = self.graphs.take(micro_batch)
+        inputs, leaves, ends = self.graphs.take(micro_batch)
         with self.copied_weights(micro_batch):
-            found = self.differentiate(ends, gradients, leaves)
-        return Reversed(tuple(map(Tensor.detach, leaves)), found)
+            return Reversed(inputs, self.differentiate(ends, gradients, leaves))
 
     def kept(self) -> list[tuple[int, EncodedTensors]]:
         """Return the inputs of the graphs."""
-        return [(micro_batch, leaves) for micro_batch, (leaves, _) in self.graphs]
+        return [(micro_batch, inputs) for micro_batch, (inputs, _, _) in self.graphs]
 
     def put_back(self, micro_batch: int, kept: EncodedTensors) -> None:
         """Put the graph of a forward that another process has done, from its inputs and the parameters that it used."""

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,14 +73,6 @@ class StageObserver:
 
     def segment_backward(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
         """Receive the inputs of a segment behind its backward, reconstructed or stored; the gradients of its parameters are complete for this micro-batch."""
-
-
-class Forwarded(NamedTuple):
-    """The result of a stage's forward."""
-
-    sent: Mapping[Edge, EncodedTensors]
-    result: HeadResult | None
-    """From the stage that holds the head."""
 
 
 class StageExecutor:
@@ -167,13 +159,16 @@ class StageExecutor:
 
     def forward(
         self, micro_batch: int | None, received: MutableMapping[Edge, EncodedTensors], target: Tree | None
-    ) -> Forwarded:
+    ) -> tuple[Mapping[Edge, EncodedTensors], HeadResult | None]:
         """Run the forward of a micro-batch.
 
         Args:
             micro_batch: of a training, counted from the run's start; None: an evaluation batch, with running statistics and nothing kept.
             received: one entry an edge of `program.receives`; emptied, so that nothing outlives its use.
             target: the targets on the CPU, for the stage that holds the head.
+
+        Returns:
+            A message for each edge of `program.sends` to another stage, and the result of the stage that holds the head.
         """
         evaluates = micro_batch is None
         sent: dict[Edge, EncodedTensors] = {}
@@ -196,7 +191,7 @@ class StageExecutor:
                     else:
                         sent[edge] = encode(outputs, self._stored) if self._encodes and not evaluates else outputs
                 del inputs, outputs
-        return Forwarded(sent, result)
+        return sent, result
 
     def backward(
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], weight: float

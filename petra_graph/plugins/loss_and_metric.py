@@ -97,8 +97,9 @@ class Loss:
                 self._loss.to(main(output).device)
             value: Tensor = self._loss(output, target)
         # Several values would silently be summed, and one without a graph would train nothing.
-        trains = torch.is_grad_enabled() and any(one.requires_grad for one in leaves(output))
-        if not isinstance(value, torch.Tensor) or value.dim() or (trains and not value.requires_grad):
+        scalar = isinstance(value, torch.Tensor) and not value.dim()
+        trains = torch.is_grad_enabled() and not (scalar and value.requires_grad)
+        if not scalar or (trains and any(one.requires_grad for one in leaves(output))):
             raise self._plugin.broken(f"it returns {form(value)}, not a scalar with a graph: the mean over the samples")
         return value
 

@@ -345,7 +345,7 @@ def run_by_clock(
                 for edge in executor.program.receives
             }
             target = data[m][1] if executor.program.holds_head else None
-            for edge, streams in executor.forward(m, received, target).sent.items():
+            for edge, streams in executor.forward(m, received, target)[0].items():
                 edges["forward", edge, m] = streams
         for index, executor in reversed(list(enumerate(executors))):
             if not 0 <= (m := tick - (deepest + distance[index])) <= last:

@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from torch import Tensor
 
 from petra_graph.executor.encoded import EncodedTensors, each
-from petra_graph.executor.stage import Forwarded, StageExecutor
+from petra_graph.executor.head import HeadResult
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.tally import LiveBytes, storages
 from petra_graph.program.channels import Edge
@@ -122,7 +123,7 @@ class _MeasuredExecutor(StageExecutor):
 
     def forward(
         self, micro_batch: int | None, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None
-    ) -> Forwarded:
+    ) -> tuple[Mapping[Edge, EncodedTensors], HeadResult | None]:
         """Do the operation as the stage."""
         with self._peaks.owned_by(self.program):
             for edge in received:
