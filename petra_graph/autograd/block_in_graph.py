@@ -191,11 +191,7 @@ class _Step:
 def undoable(
     block: Reversible, index: int, call: SequenceCall, streams: Streams, differentiated: Streams, *, anchor: bool
 ) -> Streams:
-    """Run a block; the outputs have a graph that keeps no activation.
-
-    Raises:
-        RuntimeError: it writes to a buffer, which its backward would read.
-    """
+    """Run a block; the outputs have a graph that keeps no activation; RuntimeError: it writes to a buffer, which its backward would read."""
     with _ALONE:
         step = _Step(block, index, call, anchor, len(streams), len(differentiated))
         outputs: Streams = _Node.apply(step, *streams, *differentiated, *step.trained)

@@ -29,7 +29,6 @@ from petra_graph.autograd.block_in_graph import (
 from petra_graph.blocks import (
     AdditiveCoupling,
     AffineCoupling,
-    MidpointCoupling,
     MomentumCoupling,
     Reversible,
     Streams,
@@ -37,9 +36,7 @@ from petra_graph.blocks import (
 )
 from petra_graph.blocks.randomness import under_key, within
 
-CouplingName = Literal["additive", "affine", "midpoint", "momentum"]
-_NEWEST = ("midpoint", "momentum")
-"""Couplings of which the first stream is the state; the other is what its past left."""
+CouplingName = Literal["additive", "affine", "momentum"]
 _HALF_PRECISION = (torch.bfloat16, torch.float16)
 
 
@@ -57,9 +54,6 @@ class _OneFunction(Reversible):
 
 
 class Additive(_OneFunction, AdditiveCoupling): ...
-
-
-class Midpoint(_OneFunction, MidpointCoupling): ...
 
 
 class Momentum(_OneFunction, MomentumCoupling): ...
@@ -99,7 +93,6 @@ class TwoFunctions(TwoFunctionCoupling):
 _COUPLINGS: Mapping[str, tuple[type[_OneFunction], str]] = {
     "additive": (Additive, ""),
     "affine": (Affine, "log_scale_bound"),
-    "midpoint": (Midpoint, "step_size"),
     "momentum": (Momentum, "momentum"),
 }
 """How functions are coupled, and the coefficient that a caller may choose."""
@@ -136,7 +129,6 @@ class ReversibleSequence(nn.ModuleList):
     | coupling | streams | result |
     |---|---|---|
     | additive, affine | (x, x), or the halves of x with `split` | the mean, or the halves joined |
-    | midpoint | (x, x) | the newest state |
     | momentum | (x, 0) | the state |
 
     Called with a tuple of streams it returns a tuple. Streams in half precision become float32 inside, since their
@@ -150,7 +142,7 @@ class ReversibleSequence(nn.ModuleList):
         keep_graphs: this many of the last blocks run under plain autograd: with their memory, without their recomputation.
             `len(sequence)` makes the whole sequence plain. It may be changed at any time.
         anchor_every: the number of blocks after which the streams are kept: less rounding, for two tensors a stretch.
-        coefficients: of the coupling: `step_size` (midpoint), `momentum`, `log_scale_bound` (affine).
+        coefficients: of the coupling: `momentum`, `log_scale_bound` (affine).
 
     Raises:
         TypeError: an entry is not a module, or the coupling does not take a coefficient.
@@ -174,8 +166,8 @@ class ReversibleSequence(nn.ModuleList):
             raise TypeError(f'coupling "{coupling}" has the coefficients: {coefficient or "none"} (got {unknown})')
         if not all(coefficients.values()) or not 0 <= coefficients.get("momentum", 1.0) <= 1:
             raise ValueError(f"without an inverse: a coefficient is not 0, a momentum at most 1 (got {coefficients})")
-        if split is not None and coupling in _NEWEST:
-            raise ValueError(f'split halves the input for "additive" and "affine"; not the state of "{coupling}"')
+        if split is not None and coupling == "momentum":
+            raise ValueError('split halves the input for "additive" and "affine"; not the state of "momentum"')
         super().__init__(_coupled(entry, coupling, coefficients) for entry in functions)
         self.coupling: CouplingName = coupling
         self.split, self.keep_graphs, self.anchor_every = split, keep_graphs, anchor_every
@@ -221,7 +213,7 @@ class ReversibleSequence(nn.ModuleList):
         else:
             streams = first.chunk(2, self.split)
         one, other = self._run(streams, x.dtype, arguments, named)
-        if self.coupling in _NEWEST:
+        if self.coupling == "momentum":
             return one.to(x.dtype)
         return ((one + other) / 2 if self.split is None else torch.cat((one, other), self.split)).to(x.dtype)
 

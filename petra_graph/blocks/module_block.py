@@ -82,17 +82,14 @@ class _Body(OfModule, Buffered):
         return as_outputs(self.value(*streams), self.of)
 
 
-class _HeadOfModule(OfModule, StructuredHead):
-    draws = False
-
-
 @cache
 def block_of(make: Callable[..., nn.Module], *, head: bool = False) -> type[Block]:
     """Return the class of blocks whose forward is that of a module, of its class or of a function that makes one; of buffered ones, or of the head."""
-    base = _HeadOfModule if head else _Body
     own = {"draws": False, "make": staticmethod(make), "of": f"{make.__module__}:{make.__qualname__}"}
     made = type(
-        make.__name__, (base,), own | {name: getattr(make, name) for name in ("__doc__", "__module__", "__qualname__")}
+        make.__name__,
+        (OfModule, StructuredHead) if head else (_Body,),
+        own | {name: getattr(make, name) for name in ("__doc__", "__module__", "__qualname__")},
     )
     options = [
         one if one.kind is one.VAR_KEYWORD else one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -105,11 +102,7 @@ def block_of(make: Callable[..., nn.Module], *, head: bool = False) -> type[Bloc
 
 
 def as_outputs(returned: Any, by: str) -> Streams:
-    """Return what a module returned as streams: a tensor, or those in a tuple or list.
-
-    Raises:
-        TypeError: something is no tensor.
-    """
+    """Return what a module returned as streams: a tensor, or those in a tuple or list; TypeError: something is no tensor."""
     outputs = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
     if not all(isinstance(one, Tensor) for one in outputs):
         kinds = ", ".join(type(one).__name__ for one in outputs)

@@ -51,7 +51,7 @@ class Keyed:
 
     def __enter__(self) -> None:
         self._token = _innermost.set(self)
-        self._states = [] if _unseeded.get() else list(map(torch.Generator.get_state, self.generators))
+        self._states = [] if unseeded.get() else list(map(torch.Generator.get_state, self.generators))
         if self._states:
             self.seed()
 
@@ -71,7 +71,8 @@ class Keyed:
 
 _innermost: ContextVar[Keyed | None] = ContextVar("petra_graph_random_key", default=None)
 _drew: ContextVar[list[int] | None] = ContextVar("petra_graph_random_keys_drawn", default=None)
-_unseeded: ContextVar[bool] = ContextVar("petra_graph_unseeded", default=False)
+unseeded: ContextVar[bool] = ContextVar("petra_graph_unseeded", default=False)
+"""Whether all generators are left alone: nothing draws, and a graph that is captured refuses another seed."""
 
 
 @contextmanager
@@ -90,11 +91,6 @@ def draws_watched() -> Iterator[list[int]]:
     drew: list[int] = []
     with within(_drew, drew):
         yield drew
-
-
-def unseeded() -> AbstractContextManager[None]:
-    """Leave all generators alone within the context: nothing draws, and a graph that is captured refuses another seed."""
-    return within(_unseeded, True)
 
 
 def generators_of(device: torch.device) -> tuple[torch.Generator, ...]:
@@ -117,15 +113,14 @@ def fork_rng(key: int, device: torch.device) -> AbstractContextManager[None]:
 
 def may_draw(module: nn.Module | None) -> bool:
     """Whether a module, or code that is not known (None), may draw random numbers or ask for `micro_batch()`; ask when its hooks are in place."""
-    return module is None or any(map(_may_draw, module.modules()))
-
-
-def _may_draw(part: nn.Module) -> bool:
-    kind, own = type(part), vars(part)
-    changed = "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]
-    known = kind.__module__ in _QUIET and kind not in _DRAWING
-    # Of a class that says nothing in its own body, but inherits, the code may draw.
-    return bool(changed) or (part.draws if "draws" in vars(kind) else not known) is not False
+    for part in [] if module is None else module.modules():
+        kind, own = type(part), vars(part)
+        changed = "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]
+        known = kind.__module__ in _QUIET and kind not in _DRAWING
+        # Of a class that says nothing in its own body, but inherits, the code may draw.
+        if changed or (part.draws if "draws" in vars(kind) else not known) is not False:
+            return True
+    return module is None
 
 
 def under_key() -> bool:
@@ -142,7 +137,7 @@ def current_states() -> Sequence[Tensor]:
 def reseed() -> None:
     """Draw again from the start of the key in force: for a second evaluation of the same function."""
     keyed = _innermost.get()
-    if keyed is not None and not _unseeded.get():
+    if keyed is not None and not unseeded.get():
         keyed.seed()
 
 

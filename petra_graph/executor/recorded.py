@@ -26,14 +26,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from operator import getitem
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
 
 from petra_graph.blocks import Block, Reversible, Streams
 from petra_graph.blocks.couplings import Coupling
-from petra_graph.blocks.randomness import current_states, draws_watched, unseeded
+from petra_graph.blocks.randomness import current_states, draws_watched, unseeded, within
 from petra_graph.errors import RunFailed
 from petra_graph.executor.numerics import picked
 
@@ -46,29 +46,22 @@ Operation = Callable[..., Streams]
 """A function of tensors."""
 
 
-class Recorder(Protocol):
-    """Records operations: `CudaGraphs`, `Calls`."""
-
-    def record(self, operation: Operation, inputs: Streams) -> Operation:
-        """Return what executes the operation again on inputs of the same shapes; its outputs are the caller's."""
-        ...
+Recorder = Callable[[Operation, Streams], Operation]
+"""Records an operation; returns what executes it again on inputs of the same shapes, with outputs that are the caller's."""
 
 
-class CudaGraphs:
-    """Records CUDA graphs of one device.
+def cuda_graphs() -> Recorder:
+    """Return what captures CUDA graphs of the current device.
 
     A graph has fixed addresses: inputs are copied into static ones, and outputs out of the pool, which all graphs of a device share, since one runs
     at a time.
     """
+    pool = torch.cuda.graph_pool_handle()
 
-    def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle()
-
-    def record(self, operation: Operation, inputs: Streams) -> Operation:
-        """Capture the operation on the current device."""
+    def record(operation: Operation, inputs: Streams) -> Operation:
         static = tuple(map(torch.empty_like, inputs))
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             pooled = operation(*static)
 
         def replay(*inputs: Tensor) -> Streams:
@@ -79,15 +72,14 @@ class CudaGraphs:
 
         return replay
 
+    return record
 
-class Calls:
-    """Records what torch dispatches below autograd, as one flat function."""
 
-    def record(self, operation: Operation, inputs: Streams) -> Operation:
-        """Trace the operation, which is executed once for it."""
-        from torch.fx.experimental.proxy_tensor import make_fx  # takes a second
+def calls(operation: Operation, inputs: Streams) -> Operation:
+    """Trace what torch dispatches below autograd, as one flat function; the operation is executed once for it."""
+    from torch.fx.experimental.proxy_tensor import make_fx  # takes a second
 
-        return flat_function(make_fx(operation, tracing_mode="real")(*inputs))
+    return flat_function(make_fx(operation, tracing_mode="real")(*inputs))
 
 
 _ALIASES = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
@@ -181,8 +173,8 @@ class RecordedOperation:
         self._shapes = [one.shape for one in inputs]
         buffers = self._buffers()
         try:
-            with unseeded():
-                self._replay = self.recorder.record(partial(self._apart, function), inputs)
+            with within(unseeded, True):
+                self._replay = self.recorder(partial(self._apart, function), inputs)
         except Exception as error:  # noqa: BLE001  whatever it is, the operation can be executed as it is written
             self._stay(str(error).partition("\n")[0])
         finally:
@@ -239,13 +231,6 @@ def _hooked(module: nn.Module) -> bool:
     of_modules = (hook for part in module.modules() for name in _HOOKS for hook in vars(part)[name].values())
     of_parameters = (one._backward_hooks or one._post_accumulate_grad_hooks for one in module.parameters())  # noqa: SLF001
     return any(map(bool, of_parameters)) or any(getattr(hook, "func", None) is not picked for hook in of_modules)
-
-
-class RecordedSegment(NamedTuple):
-    """The two passes of a segment."""
-
-    forward: RecordedOperation
-    backward: RecordedOperation
 
 
 # --- compiled functions -------------------------------------------------------------------------------------------------

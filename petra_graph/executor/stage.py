@@ -31,7 +31,7 @@ from petra_graph.executor.delayed_weights import DelayedWeights, copied_paramete
 from petra_graph.executor.encoded import EncodedTensors, decode, encode
 from petra_graph.executor.head import HeadResult, HeadRunner
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.recorded import RecordedOperation, RecordedSegment, Recorder
+from petra_graph.executor.recorded import RecordedOperation, Recorder
 from petra_graph.executor.runners import BodyRunner, Recompute, Reconstruct, StashGraph
 from petra_graph.executor.update import Updater
 from petra_graph.graph.node_graph import INPUT
@@ -153,8 +153,10 @@ class StageExecutor:
         bodies = [runner for _, runner in self.runners if isinstance(runner, Reconstruct | Recompute)]
         for runner in bodies:
             nodes, own = ", ".join(runner.modules), list(runner.modules.values())
-            passes = (RecordedOperation(recorder, f"the {name} of {nodes}", own) for name in ("forward", "backward"))
-            runner.recorded = RecordedSegment(*passes)
+            forward, backward = (
+                RecordedOperation(recorder, f"the {name} of {nodes}", own) for name in ("forward", "backward")
+            )
+            runner.recorded = forward, backward
         return "" if bodies else "each segment is the head, or keeps its graph until its backward"
 
     def forward(
@@ -226,11 +228,7 @@ class StageExecutor:
             return sent
 
     def update(self, norm: Tensor | None = None) -> None:
-        """Step with the window's mean gradient; `norm` as in `Updater.step`.
-
-        Raises:
-            RunFailed: that norm is not finite.
-        """
+        """Step with the window's mean gradient; `norm` as in `Updater.step`; RunFailed: that norm is not finite."""
         # Graphs that wait are differentiated at the new parameters (PACI), or at copies of the old ones: torch would take both for a mistake.
         with _unsafe_preserve_version_counter(self._in_graphs) if self._in_graphs else _NOTHING:
             with self._around("update", None):
@@ -246,11 +244,7 @@ class StageExecutor:
                     companion.updated(self.updater.updates)
 
     def check(self) -> None:
-        """Read the norms that wait to be read.
-
-        Raises:
-            RunFailed: one is not finite.
-        """
+        """Read the norms that wait to be read; RunFailed: one is not finite."""
         with self._located:
             self.updater.check()
 

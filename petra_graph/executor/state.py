@@ -134,11 +134,7 @@ def capture(executor: StageExecutor) -> SavedTensors:
 
 
 def restore(executor: StageExecutor, saved: SavedTensors) -> None:
-    """Put what was captured into a stage of the same nodes, newly built.
-
-    Raises:
-        RunFailed: the optimizer groups parameters otherwise than then.
-    """
+    """Put what was captured into a stage of the same nodes, newly built; RunFailed: the optimizer groups parameters otherwise than then."""
     updater, device = executor.updater, torch.device(executor.program.device)
     restore_nodes(executor, saved)
     updater.updates, updater.window = saved.facts["updates"], saved.facts["window"]
@@ -152,7 +148,17 @@ def restore(executor: StageExecutor, saved: SavedTensors) -> None:
             message = f"the optimizer {type(updater.optimizer).__name__} has {own} groups of parameters, and had {then}"
             raise RunFailed(message, hint="resume with the version that it had at the checkpoint")
         restore_groups(updater, saved.facts["groups"])
-    _restore_in_flight(executor, saved, device)
+    if (versions := executor.versions) is not None:
+        known = saved.facts["versions"]
+        versions.current, versions.version_of = known["current"], dict(known["of"])
+        versions.copies = {
+            int(number): {node: saved.below(f"versions/{number}/{node}/", device) for node in nodes}
+            for number, nodes in known["copies"].items()
+        }
+    for segment, runner in executor.runners:
+        node = segment.nodes[0]
+        for micro_batch in saved.facts["inputs"][node]:
+            runner.put_back(micro_batch, saved.get_all(f"inputs/{node}/{micro_batch}", device))
 
 
 @torch.no_grad()
@@ -190,26 +196,8 @@ def _capture_in_flight(saved: SavedTensors, executor: StageExecutor) -> None:
             saved.put_all(f"inputs/{node}/{micro_batch}", kept)
 
 
-def _restore_in_flight(executor: StageExecutor, saved: SavedTensors, device: torch.device) -> None:
-    if (versions := executor.versions) is not None:
-        then = saved.facts["versions"]
-        versions.current, versions.version_of = then["current"], dict(then["of"])
-        versions.copies = {
-            int(number): {node: saved.below(f"versions/{number}/{node}/", device) for node in nodes}
-            for number, nodes in then["copies"].items()
-        }
-    for segment, runner in executor.runners:
-        node = segment.nodes[0]
-        for micro_batch in saved.facts["inputs"][node]:
-            runner.put_back(micro_batch, saved.get_all(f"inputs/{node}/{micro_batch}", device))
-
-
 def capture_optimizer(saved: SavedTensors, updater: Updater, named: Mapping[str, nn.Parameter]) -> None:
-    """Copy what an optimizer holds.
-
-    Raises:
-        RunFailed: it is neither a tensor nor a plain value.
-    """
+    """Copy what an optimizer holds; RunFailed: it is neither a tensor nor a plain value."""
     if (optimizer := updater.optimizer) is None:
         return
     own = set(map(id, named.values()))

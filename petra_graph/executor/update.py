@@ -174,11 +174,7 @@ class Updater:
         return torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
 
     def step(self, norm: Tensor | None = None) -> None:
-        """Step with the window's mean gradient, clipped by its own norm, or by `norm` where all stages share one.
-
-        Raises:
-            RunFailed: that norm is not finite.
-        """
+        """Step with the window's mean gradient, clipped by its own norm, or by `norm` where all stages share one; RunFailed: that norm is not finite."""
         self.average()
         if self.optimizer is not None:
             if self.clip is not None:
@@ -197,11 +193,7 @@ class Updater:
         self.updates += 1
 
     def check(self) -> None:
-        """Read the norms since the last reading.
-
-        Raises:
-            RunFailed: a norm was not finite.
-        """
+        """Read the norms since the last reading; RunFailed: a norm was not finite."""
         pending, self.norms = self.norms, []
         for (update, _), norm in zip(pending, floats([norm for _, norm in pending]), strict=True):
             if not math.isfinite(norm):

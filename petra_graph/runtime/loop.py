@@ -136,11 +136,7 @@ class Scheduler:
         self._supervisor.status = None
 
     def evaluate(self, data: Iterable[MicroBatch], sizes: Sequence[int]) -> Iterator[HeadResult]:
-        """Evaluate batches of these sizes with running statistics, one after another; yield results where the head is.
-
-        Raises:
-            Interrupted, Failed, RunFailed: as `train`.
-        """
+        """Evaluate batches of these sizes with running statistics, in turn; yield results where the head is. It raises what `train` does."""
         batches, stages = range(len(sizes)), self._stages
         self._evaluates, self._feed.source = True, iter(data)
         self.channels.begin_evaluation(sizes)
@@ -165,11 +161,7 @@ class Scheduler:
                 executor.set_training(True)
 
     def take_in_flight(self, cut: Cut, cuts: CutObserver) -> None:
-        """Hand over the messages that are in flight, where all stages have halted at a cut.
-
-        Raises:
-            Failed: the run has failed elsewhere.
-        """
+        """Hand over the messages that are in flight, where all stages have halted at a cut; Failed: the run has failed elsewhere."""
         for stage in self._stages:
             for key, receive, _ in stage.incoming["backward"]:
                 sender = self._programs[self.channels.channels[key].sender - 1]

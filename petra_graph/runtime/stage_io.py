@@ -65,6 +65,8 @@ Incoming = tuple[ChannelKey, Callable[[], EncodedTensors], torch.device | None]
 class Awaited(NamedTuple):
     """What an operation waits for: a message, room for one, or gradients of other replicas."""
 
+    ready: Callable[[], bool]
+    """Returns whether it has come."""
     what: str
     outside: bool
     """Whether it comes from another process."""
@@ -75,10 +77,9 @@ class Operation(NamedTuple):
 
     perform: Callable[[int], HeadResult | None]
     """Does the one on a micro-batch."""
-    ready: Sequence[Callable[[], bool]]
-    """Each returns whether something has come that it waits for."""
     waits: Sequence[Awaited]
-    """What each of these tells of."""
+    ready: Sequence[Callable[[], bool]]
+    """Of these, since each operation asks."""
     tally: list[float]
     """Number and seconds of those that were done."""
 
@@ -148,30 +149,30 @@ class StageAtWork:
         channels, program = self._channels, self.executor.program
         self.incoming: dict[Direction, list[Incoming]] = {"forward": [], "backward": []}
         self._send: dict[Direction, dict[Edge, Callable[[EncodedTensors], None]]] = {"forward": {}, "backward": {}}
-        waits = defaultdict[Verb, list[tuple[Callable[[], bool], Awaited]]](list)
+        waits = defaultdict[Verb, list[Awaited]](list)
         if replicas is not None:
-            others = Awaited("the gradients of other replicas", outside=True)
-            waits["update"].append((partial(replicas.ready, self.index), others))
+            others = Awaited(partial(replicas.ready, self.index), "the gradients of other replicas", outside=True)
+            waits["update"].append(others)
         for channel in program.channels:
             key, direction = channel.key, channel.key.direction
-            awaited = Awaited(str(key), not channels.is_local(key))
+            outside = not channels.is_local(key)
             if channel.receiver == self.index:
                 end = channels.receivers[key]
                 # What a checkpoint had in flight comes from the host, and so do messages of other processes.
-                here = not awaited.outside and not isinstance(end, PutBack)
+                here = not outside and not isinstance(end, PutBack)
                 source = channels.programs[channel.sender - 1].device if here else "cpu"
                 self.incoming[direction].append((key, end.receive, None if source == program.device else self.device))
-                waits[direction].append((end.ready, awaited))
+                waits[direction].append(Awaited(end.ready, str(key), outside))
             if channel.sender == self.index:
                 sender = channels.senders[key]
                 self._send[direction][key.edge] = sender.send
                 if not isinstance(sender, LocalChannel):  # a queue within the process always has room
-                    waits[direction].append((sender.ready, awaited))
+                    waits[direction].append(Awaited(sender.ready, str(key), outside))
         self.operations = {
             verb: Operation(
                 self._on_device(do),
-                [ready for ready, _ in waits[verb]],
-                [awaited for _, awaited in waits[verb]],
+                waits[verb],
+                [awaited.ready for awaited in waits[verb]],
                 self.tallies.setdefault("evaluation" if self._cut is None else verb, [0, 0.0]),
             )
             for verb, do in perform.items()
@@ -190,8 +191,7 @@ class StageAtWork:
 
     def awaited(self, action: Action) -> list[Awaited]:
         """Return what an operation still waits for."""
-        operation = self.operations[action.verb]
-        return [awaited for ready, awaited in zip(operation.ready, operation.waits, strict=True) if not ready()]
+        return [awaited for awaited in self.operations[action.verb].waits if not awaited.ready()]
 
     # --- operations ---------------------------------------------------------------------------------------------------
 

@@ -57,11 +57,7 @@ class RankInfo:
 
 
 def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
-    """Read torchrun's variables; return None if they are not set, or if the run has one process.
-
-    Raises:
-        SpecError: some are missing or no numbers.
-    """
+    """Read torchrun's variables; return None if they are not set, or if the run has one process; SpecError: some are missing or no numbers."""
     if "RANK" not in environment or "WORLD_SIZE" not in environment:
         return None
     if missing := [name for name in _NEEDED if not environment.get(name)]:
@@ -113,11 +109,7 @@ def visible_gpus() -> list[str]:
 
 
 def gpu_of(rank: int, visible: Sequence[Sequence[str]], hosts: Sequence[str]) -> int:
-    """Return the index of a process's GPU among those that it sees; `visible` has what each process sees, in the order of ranks.
-
-    Raises:
-        SpecError: processes of lower ranks have taken all that it sees.
-    """
+    """Return the index of a process's GPU among those that each sees, in the order of ranks; SpecError: lower ranks have taken all that it sees."""
     taken_by: dict[str, int] = {}
     for other, seen in enumerate(visible[: rank + 1]):
         free = next((gpu for gpu in seen if gpu not in taken_by), "")
@@ -207,11 +199,7 @@ class RunStore:
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """Within the context, torch's store is asked.
-
-    Raises:
-        StoreGone: whatever torch raises where it does not answer.
-    """
+    """Within the context, torch's store is asked; StoreGone: whatever torch raises where it does not answer."""
     try:
         yield
     except RuntimeError as error:
@@ -219,17 +207,23 @@ def _answering() -> Iterator[None]:
 
 
 def connect_store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
-    """Connect to torch's store of a run, or keep it.
-
-    Raises:
-        SpecError: its port cannot be reached, or another program uses it.
-    """
+    """Connect to torch's store of a run, or keep it; SpecError: its port cannot be reached, or another program uses it."""
     place = rank_info.address, rank_info.port
     try:
         if not serves:
             # Torch's own wait logs each try, and does not say why it failed.
             failures: list[OSError] = []
-            if not until(lambda: _reached(place, failures), rank_info.join_seconds):
+
+            def reached() -> bool:
+                try:
+                    socket.create_connection(place, timeout=1.0).close()
+                except OSError as error:
+                    failures[:] = [error]
+                    time.sleep(_RETRY_SECONDS)  # each try may ask a name server
+                    return False
+                return True
+
+            if not until(reached, rank_info.join_seconds):
                 raise failures[-1]
         listening = listen_here(rank_info.port) if serves and rank_info.address in HERE else None
         store = TCPStore(
@@ -254,23 +248,8 @@ def connect_store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
     return store
 
 
-def _reached(place: tuple[str, int], failures: list[OSError]) -> bool:
-    """Whether a process listens there; else why not is told in `failures`, after a pause: each try may ask a name server."""
-    try:
-        socket.create_connection(place, timeout=1.0).close()
-    except OSError as error:
-        failures[:] = [error]
-        time.sleep(_RETRY_SECONDS)
-        return False
-    return True
-
-
 def listen_here(port: int) -> socket.socket:
-    """Return a socket that listens for processes of this machine alone; port 0: the system chooses.
-
-    Raises:
-        OSError: another program uses the port.
-    """
+    """Return a socket that listens for processes of this machine alone; port 0: the system chooses; OSError: another program uses the port."""
     # The queue of connections that torch's store asks for; all ranks of a machine come at once.
     return socket.create_server((HERE[0], port), backlog=2048)
 

@@ -43,9 +43,15 @@ _SIGNAL_AT_END_OF_PARENT = 1
 
 def end_at_signals() -> None:
     """End this process at a request to stop, until other handlers are installed; a signal that is ignored stays ignored."""
+
+    def end(_: int, __: FrameType | None) -> None:
+        with suppress(OSError):
+            os.write(2, b"interrupted\n")
+        os._exit(_INTERRUPTED)
+
     for number in REQUESTS:
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _end)
+            signal.signal(number, end)
 
 
 def ignore_signals() -> None:
@@ -72,12 +78,6 @@ def hard_exit(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _end(_: int, __: FrameType | None) -> None:
-    with suppress(OSError):
-        os.write(2, b"interrupted\n")
-    os._exit(_INTERRUPTED)
 
 
 @contextmanager

@@ -71,10 +71,6 @@ class World:
         """Called while this process waits for others; raises where one of them has failed."""
         self._groups: list[dist.ProcessGroup] = []
 
-    @property
-    def own(self) -> ProcessInfo:
-        return self.neighbours[self.rank]
-
     def another_connection(self) -> RunStore:
         """Return another connection to the store, for a thread whose waits must not hold up this one."""
         return RunStore(connect_store(self.rank_info, serves=False), self._part)
@@ -111,7 +107,8 @@ class World:
 
     def share_machine(self, rank: int) -> bool:
         """Whether this process can share memory with another one."""
-        return bool(self.own.machine) and self.neighbours[rank].machine == self.own.machine
+        own = self.neighbours[self.rank].machine
+        return bool(own) and self.neighbours[rank].machine == own
 
     def connect(self) -> None:
         """Build the process group, for channels between machines and a few collectives."""

@@ -23,7 +23,7 @@ from petra_graph.blocks.block_kinds import parameter_groups
 from petra_graph.compiler.spec_checks import replica_problems
 from petra_graph.errors import Path, Problem, SpecError, shown
 from petra_graph.executor.numerics import NumericsContext, place
-from petra_graph.executor.recorded import Calls, CudaGraphs, Recorder, compile_functions
+from petra_graph.executor.recorded import Recorder, calls, compile_functions, cuda_graphs
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import LearningRate, Updater, horizon, learning_rate, read_interval
 from petra_graph.measure.nodes import initial_blocks, tie
@@ -256,7 +256,7 @@ def _split_problems(checked: CheckedSpec) -> Iterator[Problem]:
 
 def record(executors: Sequence[StageExecutor], how: str, *, compiled: bool) -> None:
     """Record operations as "calls" or "graphs", these with one pool a device; warn of each stage that records nothing."""
-    recorders = defaultdict[str, Recorder](CudaGraphs if how == "graphs" else Calls)
+    recorders = defaultdict[str, Recorder](cuda_graphs if how == "graphs" else lambda: calls)
     for executor in executors:
         device = executor.program.device
         if how == "graphs" and not device.startswith("cuda"):

@@ -15,7 +15,7 @@ from petra_graph.autograd import reversible
 from petra_graph.measure.tally import LiveBytes
 from tests.support.sequences import FEATURES, branch, expect_plain, gradients, inputs, sequence
 
-COUPLINGS = ["additive", "affine", "midpoint", "momentum"]
+COUPLINGS = ["additive", "affine", "momentum"]
 
 # --- gradients -------------------------------------------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ class Attends(nn.Module):
         return value if scale is None else value * scale["by"]
 
 
-@pytest.mark.parametrize("coupling", ["additive", "midpoint", "momentum"])
+@pytest.mark.parametrize("coupling", ["additive", "momentum"])
 def test_functions_read_masks_and_other_tensors(coupling):
     """Gradients of what requires one are summed over all blocks; a mask in floating point gets none."""
     torch.manual_seed(0)

@@ -14,7 +14,6 @@ from petra_graph.blocks import (
     AffineCoupling,
     DualResidualEntry,
     DualResidualStep,
-    MidpointCoupling,
     MomentumCoupling,
     Reversible,
     TwoFunctionCoupling,
@@ -42,10 +41,6 @@ class OneFunction:
 
 
 class Additive(OneFunction, AdditiveCoupling): ...
-
-
-class Midpoint(OneFunction, MidpointCoupling):
-    step_size = 0.3
 
 
 class Momentum(OneFunction, MomentumCoupling): ...
@@ -123,7 +118,7 @@ def with_context(block_class, streams):
 BLOCKS = {
     one.__name__: one
     for one in (
-        *(Additive, Affine, Midpoint, Momentum, TwoFunctions, Noisy, Viewing),
+        *(Additive, Affine, Momentum, TwoFunctions, Noisy, Viewing),
         *(FirstDual, NextDual),
         *(with_context(one, 3) for one in (Additive, Affine)),
         with_context(TwoFunctions, 4),
@@ -212,7 +207,6 @@ FORMULAS = {
     "Additive": lambda b, x, t: (t + b.inner(x), x),
     "TwoFunctions": two,
     "Affine": lambda b, x, t: (t * scale_and_shift(b, x)[0] + scale_and_shift(b, x)[1], x),
-    "Midpoint": lambda b, x, before: (before + 2 * 0.3 * b.inner(x), x),
     "Momentum": momentum,
     "FirstDual": lambda b, x: (b.residual(x) + (A - 1) * x, x),
     "NextDual": lambda b, x, before: (b.residual(x) + (A - 1) * x + B * before, x),

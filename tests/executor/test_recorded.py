@@ -8,7 +8,7 @@ from torch import nn
 
 from petra_graph.blocks.randomness import fork_rng
 from petra_graph.errors import RunFailed
-from petra_graph.executor.recorded import COMPARED, WARM_UP, Calls, RecordedOperation
+from petra_graph.executor.recorded import COMPARED, WARM_UP, RecordedOperation, calls
 from petra_graph.executor.stage import StageObserver
 from petra_graph.measure.tally import LiveBytes
 from petra_graph.training.checkpoint import restore_at_cut
@@ -40,7 +40,7 @@ class PoisonedPool:
         self.replays, self.poisoned = 0, 0
         self._made = LiveBytes()
 
-    def record(self, operation, inputs):
+    def __call__(self, operation, inputs):
         static, kept = tuple(map(torch.empty_like, inputs)), []
 
         def replay(*inputs):
@@ -86,10 +86,10 @@ LATE = {"schedule": "1f1b"}
     ("graph", "settings", "recorder"),
     [
         ("revnet", LATE, PoisonedPool),
-        ("chain", LOCKSTEP, Calls),
+        ("chain", LOCKSTEP, lambda: calls),
         ("skip", {"method": "dsp", "schedule": "1f1b", "accumulation": 2}, PoisonedPool),
         ("chain", {"compute": "bfloat16", "schedule": "1f1b"}, PoisonedPool),
-        ("chain", {"precision": {"channel_dtype": "int8", "buffer_dtype": "int8"}, "accumulation": 2}, Calls),
+        ("chain", {"precision": {"channel_dtype": "int8", "buffer_dtype": "int8"}, "accumulation": 2}, lambda: calls),
         ("chain", {"stages": (("stem", "rev0", "rev1"), ("rev2", "head")), "accumulation": 2}, PoisonedPool),
     ],
 )
@@ -101,7 +101,7 @@ def test_recorded_operations_have_the_bits_of_those_as_written(graph, settings, 
     same(recorded, written)
     segments = [one.recorded for made in recorded.executors for _, one in made.runners if one.recorded is not None]
     assert len(segments) == len(GRAPHS[graph]) - 1
-    assert not any(each.forward.off or each.backward.off for each in segments)
+    assert not any(one.off for passes in segments for one in passes)
     if isinstance(pool, PoisonedPool):
         assert pool.replays >= len(segments) * MICRO_BATCHES
         assert pool.poisoned
@@ -132,14 +132,14 @@ class Scale(nn.Linear):
 
 def recorded_scale(*, recorder=None) -> tuple[Scale, RecordedOperation]:
     module = Scale()
-    operation = RecordedOperation(recorder or Calls(), "the backward of a", [module])
+    operation = RecordedOperation(recorder or calls, "the backward of a", [module])
     for m in range(WARM_UP + COMPARED):
         operation(module.differentiated, (torch.full((1, 1), float(m)),))
     assert module.weight.grad.item() == sum(range(WARM_UP + COMPARED))
     return module, operation
 
 
-@pytest.mark.parametrize("recorder", [PoisonedPool, Calls])
+@pytest.mark.parametrize("recorder", [PoisonedPool, lambda: calls])
 def test_gradients_of_a_window_that_began_as_written_are_added_to(recorder):
     module, operation = recorded_scale(recorder=recorder())
     module.weight.grad = torch.full((1, 1), 100.0)  # of a checkpoint
@@ -172,7 +172,7 @@ class Other:
     [("counts", "its replay on other data gave other numbers"), ("branches", ".*_local_scalar_dense|.*data-dependent")],
 )
 def test_what_is_not_the_same_function_each_time_stays_as_written(function, reason):
-    other, operation = Other(), RecordedOperation(Calls(), "the forward of a", [])
+    other, operation = Other(), RecordedOperation(calls, "the forward of a", [])
     with pytest.warns(RuntimeWarning, match=f"^run.record: the forward of a stays as it is written: {reason}"):
         found = [operation(getattr(other, function), (torch.ones(1),))[0].item() for _ in range(8)]
     assert operation.off
@@ -192,7 +192,7 @@ def hooked(module, x):
 @pytest.mark.parametrize(("function", "reason"), [(drawn, "it draws random numbers"), (hooked, "a hook follows it")])
 def test_what_draws_or_is_hooked_stays_as_written(function, reason):
     module = Scale()
-    operation = RecordedOperation(Calls(), "the forward of a", [module])
+    operation = RecordedOperation(calls, "the forward of a", [module])
     with pytest.warns(RuntimeWarning, match=f"stays as it is written: {reason}"):
         operation(partial(function, module), (torch.ones(1, 1),))
     assert operation.off
@@ -208,7 +208,7 @@ def test_a_stage_that_is_observed_later_records_nothing_any_more_and_says_so():
 def test_a_parameter_that_two_nodes_share_gets_its_gradient_once():
     one, other, x = Scale(), Scale(), torch.full((1, 1), 3.0)
     other.weight = one.weight
-    operation = RecordedOperation(Calls(), "the backward of a, b", [one, other])
+    operation = RecordedOperation(calls, "the backward of a, b", [one, other])
     for _ in range(WARM_UP + COMPARED + 1):
         operation(one.differentiated, (x,))
     assert one.weight.grad.item() == 3.0 * (WARM_UP + COMPARED + 1)
