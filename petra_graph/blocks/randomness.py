@@ -158,10 +158,7 @@ def micro_batch() -> int | None:
     """Return the number of the training micro-batch that is under way, from 0 at the run's start; None in an evaluation and outside of runs.
 
     It is the same in a micro-batch's forward and backward, and after a resumption: so a block may make a value of it that changes over
-    time, such as the rate of dropped layers or a temperature.
-
-    Raises:
-        RuntimeError: the code is being compiled, which would keep the number of the first micro-batch.
+    time, such as the rate of dropped layers or a temperature. RuntimeError: the code is being compiled, which would keep the first number.
     """
     if torch.compiler.is_compiling():
         raise RuntimeError("micro_batch() changes, and compiled code would keep its first value: leave it as written")

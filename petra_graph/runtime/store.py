@@ -169,7 +169,7 @@ class RunStore:
     def wait(
         self, name: str, seconds: float = inf, otherwise: str = "", check: Callable[[], object] = lambda: None
     ) -> Any:
-        """Wait for a value that another process sets.
+        """Wait for a value that another process sets; RunFailed: none has in time.
 
         Processes may need any time, for their data or for a plan: the watchdog finds those that have died.
 
@@ -177,9 +177,6 @@ class RunStore:
             seconds: the longest that it may take, while this process is awake.
             otherwise: the message where it takes longer.
             check: called meanwhile; raises where another process has failed.
-
-        Raises:
-            RunFailed: no process has set the value in time.
         """
 
         def look() -> tuple[Any] | None:

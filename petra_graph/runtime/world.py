@@ -137,11 +137,7 @@ class World:
 
     @contextmanager
     def _connecting(self) -> Iterator[None]:
-        """Within the context, torch connects the processes; where one of them has died meanwhile, the watchdog's failure is raised.
-
-        Raises:
-            RunFailed: torch cannot connect them, and all are alive.
-        """
+        """Within the context, torch connects the processes; RunFailed: it cannot, and all are alive. Of one that has died, the watchdog raises it."""
         # Torch 2.8's gloo says on stdout how many ranks it has connected, before `--json`'s document.
         sys.stdout.flush()
         kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
