@@ -18,16 +18,8 @@ from attrs import define, field, frozen
 from petra_graph.compiler.plan import Plan
 from petra_graph.errors import SpecError
 from petra_graph.inference.export import Exported, Format, export_network
-from petra_graph.inference.saved_run import (
-    Evaluation,
-    Prediction,
-    SavedRun,
-    as_samples,
-    continued_text,
-    evaluate_run,
-    predict_samples,
-    read_file,
-)
+from petra_graph.inference.predict import Prediction, as_samples, continued_text, predict_samples, read_file
+from petra_graph.inference.saved_run import Evaluation, SavedRun, evaluate_run
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.place_network import SavedPlan
 from petra_graph.planning.plan_spec import Planner

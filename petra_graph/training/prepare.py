@@ -42,7 +42,7 @@ from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.data import OpenedData, Part
 from petra_graph.training.identity import Fingerprint
-from petra_graph.training.trained_network import InitialWeights, initial_weights
+from petra_graph.training.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.trials import try_parts, try_strangers
 from petra_graph.units import plural
 

@@ -14,7 +14,8 @@ from PIL import Image
 import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
-from petra_graph.inference.saved_run import as_samples, draw_tokens, open_data, predict_samples, read_file
+from petra_graph.inference.predict import as_samples, draw_tokens, predict_samples, read_file
+from petra_graph.inference.saved_run import open_data
 from petra_graph.plugins import DataFacts
 from petra_graph.plugins.contract import DATA_SET
 from petra_graph.plugins.registry import discover

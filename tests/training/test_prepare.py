@@ -11,9 +11,9 @@ from petra_graph.planning.network import MeasuredNetwork
 from petra_graph.program.stage_program import Partition
 from petra_graph.training import identity
 from petra_graph.training.identity import agree, resolved
+from petra_graph.training.initial_weights import InitialWeights
 from petra_graph.training.prepare import fix_arithmetic, prepare
 from petra_graph.training.run import run
-from petra_graph.training.trained_network import InitialWeights
 from tests.support.pipelines import REVNET, pipeline
 from tests.support.runs import SPEC, FakeListener, only_run
 
