@@ -76,11 +76,9 @@ def noted(note: str) -> Iterator[None]:
 
 # --- code by its name ---
 
-CODE_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-"""module:attribute"""
+CODE_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # module:attribute
 _PRIVATE = "_petra_graph_beside_"
-_added: list[str] = []
-"""Folders that are on Python's path because specifications lie there."""
+_added: list[str] = []  # folders that are on Python's path because specifications lie there
 
 
 def find_code(location: str, folders: Sequence[str] = ()) -> Any:
@@ -109,7 +107,7 @@ def named_code(option: str, location: str) -> Any:
     try:
         return find_code(location, getattr(location, "folders", ()))
     except (ImportError, AttributeError, ValueError) as error:
-        raise SpecError(Problem(message=f"there is no {location}: {error}", path=(option,))) from error
+        raise SpecError(f"there is no {location}: {error}", path=(option,)) from error
 
 
 @contextmanager

@@ -33,27 +33,20 @@ class Started:
     name: str
     directory: Path
     epochs: int
-    micro_batches: int
-    """Of an epoch."""
+    micro_batches: int  # of an epoch
     batch: int
     method: str
-    schedule: str
-    """By name, or its depths."""
+    schedule: str  # by name, or its depths
     accumulation: int
     stages: int
     parameters: int
     processes: int = 1
-    evaluates: Literal["validation", "test"] = "test"
-    """The split that evaluations after epochs read."""
-    resumed_at: int | None = None
-    """The first forward after the checkpoint from which the run is resumed; None: the run begins."""
+    evaluates: Literal["validation", "test"] = "test"  # the split that evaluations after epochs read
+    resumed_at: int | None = None  # the first forward after the checkpoint of a resumed run; None: the run begins
     notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    """Of its plan, each with the key that changes it; or why the run could not be planned."""
-    metrics: Mapping[str, Scale] = field(factory=dict)
-    """How the values of the listed metrics are read: `scale_of("test/f1", run.metrics)` says which of two is better."""
-    spec: Mapping[str, Any] = field(factory=dict, repr=False)
-    """The resolved specification, in TOML's types."""
+    warnings: tuple[str, ...] = ()  # of its plan, with the keys that change them; or why it could not be planned
+    metrics: Mapping[str, Scale] = field(factory=dict)  # what is better of each: scale_of("test/f1", run.metrics)
+    spec: Mapping[str, Any] = field(factory=dict, repr=False)  # the resolved specification, in TOML's types
 
 
 @frozen(kw_only=True)
@@ -62,10 +55,8 @@ class EpochEnded:
 
     epoch: int
     train: Mapping[str, float]
-    test: Mapping[str, float] | None
-    """None: no evaluation fell due, or it read validation samples."""
-    samples_per_second: float
-    """Of the training part alone."""
+    test: Mapping[str, float] | None  # None: no evaluation fell due, or it read validation samples
+    samples_per_second: float  # of the training part alone
     learning_rate: float
     validation: Mapping[str, float] | None = None
 
@@ -114,8 +105,7 @@ class Callback(Listener):
 
     changes: Literal["nothing", "length", "weights"] = "nothing"
     """The most that it may change of a run; "length": `stops` is asked; "weights": companions may write to the parameters."""
-    reads_weights: bool = False
-    """Whether `evaluated_weights` is to be called; the stages of other processes then send theirs."""
+    reads_weights: bool = False  # whether `evaluated_weights` is called; stages of other processes send theirs
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         """Observe the weights of all stages after an evaluation, by their names in `weights.safetensors`: on the CPU, not to be changed or kept."""

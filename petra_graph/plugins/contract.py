@@ -18,7 +18,7 @@ from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 import attrs
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from petra_graph.errors import Path, PluginError, Problem, SpecError, kind_of, shown
 from petra_graph.plugins.author_code import CODE_NAME, OWN, author_code
@@ -59,17 +59,12 @@ class PluginKind:
     """A kind of plugin; `several` of it may be in an array of tables."""
 
     noun: str
-    short: str
-    """The end of the group of its entry points, and its name on the command line."""
-    table: str
-    """That names the plugin; "" for blocks, which nodes name."""
-    gives: tuple[str, ...]
-    """The parameters by position, by the names that they usually have."""
+    short: str  # the end of the group of its entry points, and its name on the command line
+    table: str  # that names the plugin; "" for blocks, which nodes name
+    gives: tuple[str, ...]  # the parameters by position, by the names that they usually have
     several: bool = field(default=False, kw_only=True)
-    adapt: Callable[[Any], Any] = lambda code: code
-    """Of what else may be one, such as a loss that is an object, makes a class or function."""
-    fault: Callable[[Any], str] = lambda _: ""
-    """What code lacks of being one, as the end of a sentence."""
+    adapt: Callable[[Any], Any] = lambda code: code  # makes what else may be one a class or function
+    fault: Callable[[Any], str] = lambda _: ""  # what code lacks of being one, as the end of a sentence
     make: Callable[[Plugin, Given, Options], Any] = lambda plugin, given, options: plugin.code(*given, **options)
     """Returns what a run uses of what the code builds, or refuses it; of (plugin, what is given, options)."""
 
@@ -86,16 +81,12 @@ class Plugin:
     name: str
     distribution: str
     code: Any
-    schema: type = field(eq=False)
-    """The attrs class of its options."""
-    folders: Sequence[str] = field(default=(), eq=False)
-    """Where code that its options name may lie, besides Python's path."""
+    schema: type = field(eq=False)  # the attrs class of its options
+    folders: Sequence[str] = field(default=(), eq=False)  # where code that options name may lie, too
     options: Any = field(default=None, eq=False)
     path: Path = field(default=(), eq=False)
-    recorded_as: str = field(default="", eq=False)
-    """Of a metric, whose values have this name."""
-    seed: int | None = field(default=None, eq=False)
-    """Of the run: what the plugin draws while it is built follows from it and the plugin's name. None: generators are left alone."""
+    recorded_as: str = field(default="", eq=False)  # of a metric, whose values have this name
+    seed: int | None = field(default=None, eq=False)  # of the run, for what is drawn in building; None: no seed is set
 
     def __str__(self) -> str:
         return f"{self.kind.noun} {shown(self.name)}"
@@ -123,10 +114,8 @@ class Plugin:
             further = table.keys() - attrs.fields_dict(schema).keys()
             schema = _options_class(self.code, len(self.kind.gives), tuple(sorted(further)))
         options = reader.read(table, schema)
-        problems = tuple(
-            attrs.evolve(one, message=f"{self}: {one.message}", path=(*path, *one.path)) for one in reader.problems
-        )
-        return attrs.evolve(self, options=None if problems else options, path=path), problems
+        found = [evolve(one, message=f"{self}: {one.message}", path=(*path, *one.path)) for one in reader.problems]
+        return evolve(self, options=None if found else options, path=path), tuple(found)
 
     def make(self, *given: Any, stage: StageFacts | None = None) -> Any:
         """Return what `build` returns, and raise whatever the code raises."""
@@ -152,7 +141,7 @@ class Plugin:
             # Its path counts from the options; one of no option is at the plugin's name.
             path, name = self.path, (*self.path[:-1], "name")
             found = [
-                one if one.where else attrs.evolve(one, path=(*path, *one.path) if one.path else name)
+                one if one.where else evolve(one, path=(*path, *one.path) if one.path else name)
                 for one in error.problems
             ]
             raise type(error)(found) from error.__cause__ or error
@@ -275,7 +264,7 @@ def head_of(plugin: Plugin) -> Plugin:
     from petra_graph.blocks.module_block import OfModule, block_of
 
     of_module = issubclass(plugin.code, OfModule)
-    return attrs.evolve(plugin, code=block_of(plugin.code.make, head=True)) if of_module else plugin
+    return evolve(plugin, code=block_of(plugin.code.make, head=True)) if of_module else plugin
 
 
 def _nodes(plugin: Plugin, given: Given, options: Options) -> tuple[NodeSpec, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import attrs
 from attrs import field, frozen
 
-from petra_graph.errors import Problem, SpecError, kind_of, shown
+from petra_graph.errors import SpecError, kind_of, shown
 from petra_graph.plugins.tensor_trees import Tree
 from petra_graph.spec.model import Dtype
 from petra_graph.spec.strict_values import plain
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from petra_graph.plugins.contract import Plugin
 
-IGNORED = -100
-"""The class index that torch's losses pass over."""
+IGNORED = -100  # the class index that torch's losses pass over
 
 
 def _plain(value: Any) -> Any:
@@ -37,18 +36,14 @@ class DataFacts:
     """Of one sample, without the batch dimension; images are channels, height, width. Of several inputs a sample, a dictionary of shapes, in the
     order in which the first node's block reads them: {"tokens": (128,), "mask": (128,)}; `dtype` has the same names."""
     dtype: Any = "uint8"
-    classes: int | None = field(default=None, converter=_plain)
-    """Class indices in targets are below this; None where that depends on the files, or where targets are not classes."""
+    classes: int | None = field(default=None, converter=_plain)  # above class indices; None: files tell it, or none are
     target_shape: Any = field(default=(), converter=_plain)
     """Of one target: () for a class or a number, (tokens,) for a class each token. Of several targets, which have no `classes`, a tuple or a
     dictionary of shapes; `target_dtype` is of the same form."""
-    target_dtype: Any = "int64"
-    """int64 for class indices, floats for values."""
-    mean: tuple[float, ...] | None = None
-    """Of each channel in [0, 1] (uint8 divided by 255), given with `std` or not at all; None: no normalisation."""
+    target_dtype: Any = "int64"  # int64 for class indices, floats for values
+    mean: tuple[float, ...] | None = None  # of channels in [0, 1] (uint8 over 255), with `std` or not at all
     std: tuple[float, ...] | None = None
-    class_names: tuple[str, ...] | None = None
-    """By class index; None where they are not known."""
+    class_names: tuple[str, ...] | None = None  # by class index; None where they are not known
 
     def __attrs_post_init__(self) -> None:
         """ValueError: no samples are so; what is wrong here would train, and badly."""
@@ -83,8 +78,8 @@ class DataFacts:
         """Return the outputs of a network, as its option says, or one a class; SpecError: the data set's files alone tell their number."""
         found = self.classes if given is None else given
         if found is None:
-            message = "the number of classes is unknown: only the data set's files tell it"
-            raise SpecError(Problem(message=message, hint=f"set {option}", path=(option,)))
+            unknown = "the number of classes is unknown: only the data set's files tell it"
+            raise SpecError(unknown, f"set {option}", (option,))
         return found
 
     @property

@@ -145,8 +145,7 @@ class Scale:
     """How the values of a metric are read."""
 
     better: Literal["higher", "lower"] = "higher"
-    share: bool = False
-    """Whether they are shares, from 0 to 1, which are shown as percentages."""
+    share: bool = False  # whether they are shares, from 0 to 1, which are shown as percentages
 
 
 def scale_in(plugin: Plugin) -> Scale:

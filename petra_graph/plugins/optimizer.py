@@ -23,9 +23,8 @@ def optimizer_of(plugin: Plugin, given: tuple[Any, ...], options: dict[str, Any]
     """Call code with the groups, or a class of torch.optim, whose first parameter is `params`, with the groups that torch's optimizers take."""
     (groups,), code = given, plugin.code
     of_torch = next(iter(inspect.signature(code).parameters)) == "params"
-    built: torch.optim.Optimizer = code(
-        groups.param_groups(weight_decay=options.get("weight_decay", 0.0)) if of_torch else groups, **options
-    )
+    taken = groups.param_groups(weight_decay=options.get("weight_decay", 0.0)) if of_torch else groups
+    built: torch.optim.Optimizer = code(taken, **options)
     # A parameter that is left out would silently stay as it began, and one that is there twice would be stepped twice.
     all_given = {id(one) for one in (*groups.decayed, *groups.undecayed) if one.requires_grad}
     held = [id(one) for group in built.param_groups for one in group["params"]]

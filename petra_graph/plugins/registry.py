@@ -77,10 +77,8 @@ class Registry:
     """All entry points; `discover()` makes a registry, and callers pass it along."""
 
     entries: tuple[Entry, ...]
-    unreadable: tuple[str, ...] = ()
-    """Distributions whose entry points could not be read."""
-    folders: tuple[str, ...] = field(factory=_here)
-    """Where modules of local plugins may lie: the current folder, and the specification's before it."""
+    unreadable: tuple[str, ...] = ()  # distributions whose entry points could not be read
+    folders: tuple[str, ...] = field(factory=_here)  # of local modules: the current one, specifications' before it
 
     def names(self, kind: PluginKind) -> tuple[str, ...]:
         return tuple(sorted({entry.name for entry in self.entries if entry.group == kind.group}))

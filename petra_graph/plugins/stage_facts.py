@@ -16,16 +16,13 @@ from petra_graph.spec.model import Flush
 class StageFacts:
     """A stage of a pipeline, for optimizers, learning-rate schedules and callbacks that ask for it."""
 
-    index: int
-    """From 1 to `stages`, the head's."""
+    index: int  # from 1 to `stages`, the head's
     stages: int
     depth: int
     accumulation: int
     replicas: int
-    flush: Flush
-    """Under "window" the pipeline drains after each window, and nothing is late."""
-    micro_batches: int
-    """Between two drains: those of an epoch."""
+    flush: Flush  # under "window" the pipeline drains after each window, and nothing is late
+    micro_batches: int  # between two drains: those of an epoch
     filled: int = 0
     """The micro-batch, counted from the run's start, with which the pipeline last filled within an epoch, where a run was resumed under other stages."""
 
@@ -55,8 +52,7 @@ class StageFacts:
 
 UNDELAYED = StageFacts(index=4, stages=4, depth=1, accumulation=1, replicas=1, flush="drain", micro_batches=1000)
 """The last of four stages."""
-DELAYED = evolve(UNDELAYED, index=1, depth=4)
-"""The first of four stages under `1f1b`."""
+DELAYED = evolve(UNDELAYED, index=1, depth=4)  # the first of four stages under `1f1b`
 
 
 def steady_staleness(depth: int, accumulation: int, flush: Flush) -> float:
@@ -80,5 +76,4 @@ class Horizon:
 
     updates: int
     updates_per_epoch: int
-    warmup_updates: int
-    """At the run's start, over which the rate rises; counted in `updates`."""
+    warmup_updates: int  # at the run's start, over which the rate rises; counted in `updates`

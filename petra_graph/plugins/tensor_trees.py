@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-Tree = Any
-"""A tensor, or a structure of tensors as torch's pytrees know them."""
+Tree = Any  # a tensor, or a structure of tensors as torch's pytrees know them
 
 
 def is_several(tree: Tree) -> bool:

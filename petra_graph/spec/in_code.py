@@ -61,10 +61,8 @@ def code_name(code: Any) -> str:
         if "<" not in code.__qualname__:  # <locals>, <lambda>
             return f"{code.__module__}:{code.__qualname__}"
     else:
-        modules = sorted(
-            sys.modules.items(), key=lambda item: item[0] == "__main__"
-        )  # where others can import it first
-        for module, content in modules:
+        # First where others can import it.
+        for module, content in sorted(sys.modules.items(), key=lambda item: item[0] == "__main__"):
             for name, one in list(getattr(content, "__dict__", {}).items()):
                 if one is code and not name.startswith("_") and module != "__mp_main__":
                     return f"{module}:{name}"

@@ -25,12 +25,9 @@ from petra_graph.spec.in_code import Change, toml_values
 from petra_graph.spec.model import Spec
 from petra_graph.spec.strict_values import Reader, dotted
 
-STDIN, IN_CODE = "-", "<spec>"
-"""The names of the standard input, and of a specification made in code."""
-Given = str | Spec
-"""A specification as a user gives it: a file's name, "-" for the standard input, or one made in code."""
-_FILES = (("partition", "profile"), ("init", "weights"))
-"""Keys that name files, relative to the folder of the file that gives them."""
+STDIN, IN_CODE = "-", "<spec>"  # the names of the standard input, and of a specification made in code
+Given = str | Spec  # a specification as a user gives it: a file's name, "-" for the standard input, or one made in code
+_FILES = (("partition", "profile"), ("init", "weights"))  # keys of files, relative to the file that gives them
 _DEFAULT_NAMES = {
     one.name: getattr(getattr(one.default, "factory", dict)(), "name", None) for one in attrs.fields(Spec)
 }
@@ -43,15 +40,11 @@ class LoadedSpec:
 
     values: Mapping[str, Any]
     places: Mapping[Path, Where]
-    files: tuple[str, ...]
-    """The file that was given, which has the text, and those that it extends, from above to below."""
+    files: tuple[str, ...]  # the one that was given, which has the text, and those that it extends, above to below
     text: str
-    spec: Spec | None = None
-    """None where there are problems."""
-    parts: Mapping[Path, Any] = field(factory=dict)
-    """Its tables by path, or those that could be read, without their wrong keys: so that the same pass checks plugins and the graph."""
-    problems: tuple[Problem, ...] = ()
-    """Located, and in reading order."""
+    spec: Spec | None = None  # None where there are problems
+    parts: Mapping[Path, Any] = field(factory=dict)  # tables by path, without wrong keys: plugins of all are checked
+    problems: tuple[Problem, ...] = ()  # located, and in reading order
 
     @property
     def folders(self) -> list[str]:

@@ -32,8 +32,7 @@ from petra_graph.errors import Path, Problem, shown, suggestion
 class Bound:
     """What must hold of a number, or of the length of a list or text."""
 
-    sign: str
-    """Behind "must be "."""
+    sign: str  # behind "must be "
     of: Any = field(repr=False)
     holds: Callable[[Any], bool] = field(repr=False)
 
@@ -145,8 +144,7 @@ class Reader:
     """Reads values, and collects what is wrong with them."""
 
     problems: list[Problem] = field(factory=list)
-    parts: dict[Path, Any] = field(factory=dict)
-    """The tables that could be read, without their wrong keys."""
+    parts: dict[Path, Any] = field(factory=dict)  # the tables that could be read, without their wrong keys
 
     def read(self, value: Any, kind: Any, path: Path = ()) -> Any:
         """Return a value as an annotation says; where it is not so, there are more problems, and the result is of no use."""

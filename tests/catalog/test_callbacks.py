@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from petra_graph.catalog.callbacks import Averages, EarlyStopping, TensorBoard
 from petra_graph.cli.main import main
-from petra_graph.errors import RunFailed
+from petra_graph.errors import RunFailed, SpecError
 from petra_graph.plugins import Started
 from petra_graph.plugins.callback import EpochEnded, Listener
 from petra_graph.record import checkpoint
@@ -79,6 +79,8 @@ def test_another_metric_than_those_of_the_run(write):
     with pytest.raises(RunFailed, match=r"KeyError: 'top3' \(callback \"early-stopping\"\)"):
         run(write("small.toml", SPEC + STOPPING), ["callback.early-stopping.options.metric=test/top3"], Listener())
     assert summary_of(only_run())["status"] == "failed"
+    with pytest.raises(SpecError, match='metric names a split, as in "validation/top1" \\(got "top1"\\)'):
+        run("small.toml", ["callback.early-stopping.options.metric=top1"], Listener())
 
 
 def test_a_run_that_is_stopped_early_is_the_first_part_of_the_longer_one(write, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 
 import pytest
@@ -9,7 +10,7 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.errors import Problem
+from petra_graph.errors import Problem, SpecError
 from petra_graph.spec.load_spec import default_name, find_lines, load, parse_override
 from tests.support.specs import SPEC
 
@@ -219,6 +220,12 @@ def test_problems_come_in_reading_order_with_overrides_last(write):
     assert loaded.spec is None
     places = ["a.toml:2", "a.toml:8", "base.toml:2", "--set run.threads=0", "--set nothing"]
     assert [str(problem.where) for problem in loaded.problems] == places
+
+
+def test_a_closed_standard_input_is_an_empty_file(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SpecError, match="<stdin>: the file is empty"):
+        load("-")
 
 
 @pytest.mark.parametrize(("path", "name"), [("-", "stdin"), ("a b.c.toml", "a-b.c"), ("/x/.RevNet.toml", "RevNet")])
