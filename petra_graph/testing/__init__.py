@@ -21,12 +21,10 @@ from petra_graph.testing.promises import AnyTrial, Outcome, outcome_of
 if TYPE_CHECKING:
     import pytest
 
-# fmt: off
 __all__ = [
     "TRIALS", "AnyTrial", "Check", "DataSetTrial", "LossTrial", "OptimizerTrial", "Outcome", "Trial", "examine", "parametrize_with_checks",
     "tokens",
-]
-# fmt: on
+]  # fmt: skip
 Check = Callable[[], None]
 """What a test is given."""
 TRIALS: dict[str, type[AnyTrial]] = {one.kind.short: one for one in (Trial, OptimizerTrial, LossTrial, DataSetTrial)}
@@ -42,8 +40,7 @@ def parametrize_with_checks(*trials: AnyTrial) -> pytest.MarkDecorator:
     """Return a decorator for a test function with the argument `check`, which it calls: a test for each check of each trial."""
     import pytest
 
-    cases = [(check, trial) for trial in trials for check in trial.checks]
-    names = [
-        f"{trial.plugin.name.rpartition(':')[2]}-{check.__name__.removeprefix('check_')}" for check, trial in cases
-    ]
-    return pytest.mark.parametrize("check", [partial(check, trial) for check, trial in cases], ids=names)
+    cases = [partial(check, trial) for trial in trials for check in trial.checks]
+    plugins = [one.args[0].plugin.name.rpartition(":")[2] for one in cases]
+    names = [f"{name}-{one.func.__name__.removeprefix('check_')}" for name, one in zip(plugins, cases, strict=True)]
+    return pytest.mark.parametrize("check", cases, ids=names)

@@ -9,31 +9,13 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks import (
-    Block,
-    Reversed,
-    Reversible,
-    Shape,
-    Streams,
-    backpropagate,
-    frozen_statistics,
-    leaf,
-    random_key,
-)
-from petra_graph.blocks.randomness import draws_watched, fork_rng, may_draw
+from petra_graph.blocks import Block, Reversed, Reversible, Shape, Streams, backpropagate, frozen_statistics, leaf
+from petra_graph.blocks.randomness import draws_watched, fork_rng, may_draw, random_key
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.runners import Recompute, Reconstruct
 from petra_graph.plugins.contract import BLOCK
 from petra_graph.spec.model import PrecisionSpec
-from petra_graph.testing.promises import (
-    ROUNDINGS,
-    AnyTrial,
-    NotTried,
-    equal,
-    expect,
-    expect_close,
-    expect_still_generators,
-)
+from petra_graph.testing.promises import ROUNDINGS, AnyTrial, NotTried, equal, expect, expect_close, generators_stay
 
 Draw = Callable[[Shape, torch.Generator], Tensor]
 """Draws an input stream of a given shape, the batch included."""
@@ -190,7 +172,7 @@ def check_randomness(trial: Trial) -> None:
         with draws_watched() as drew, fork_rng(0, CPU):
             harness.alone(inputs)
         expect(not drew, "random numbers were drawn, or micro_batch() was asked, though a class says `draws = False`")
-    with expect_still_generators("draw with torch functions: training moved"):
+    with generators_stay("draw with torch functions: training moved"):
         same = equal(*(harness.runner.run_without_graph(0, inputs) for _ in range(2)))
         expect(same, "the same micro-batch drew other numbers: draw with torch's own generator, as dropout does")
         list(harness.train())
@@ -216,7 +198,7 @@ def check_evaluation(trial: Trial) -> None:
     harness = Harness(trial)
     list(harness.train())
     block, inputs, before = harness.block.eval(), harness.inputs(0), harness.state()
-    with torch.no_grad(), expect_still_generators("draw only where self.training: evaluation moved"):
+    with torch.no_grad(), generators_stay("draw only where self.training: evaluation moved"):
         whole = block(*inputs)
         single = [block(*(one[row : row + 1] for one in inputs)) for row in range(trial.batch)]
     moved = [name for name, one in harness.state().items() if name not in before or not torch.equal(one, before[name])]
@@ -238,8 +220,6 @@ def check_state_dictionary(trial: Trial) -> None:
         expect(equal(*outputs), f"a block that has loaded it gives other outputs in {mode}: {remedy}")
 
 
-# fmt: off
 Trial.checks = (
     check_shapes, check_inverse, check_gradients, check_randomness, check_statistics, check_evaluation, check_state_dictionary,
-)
-# fmt: on
+)  # fmt: skip

@@ -23,7 +23,7 @@ from petra_graph.plugins.loss_and_metric import Loss, mean_loss, target_weight
 from petra_graph.plugins.optimizer import rate_ratios
 from petra_graph.plugins.stage_facts import DELAYED
 from petra_graph.plugins.tensor_trees import Tree, main, mapped
-from petra_graph.testing.promises import AnyTrial, NotTried, equal, expect, expect_close, expect_still_generators
+from petra_graph.testing.promises import AnyTrial, NotTried, equal, expect, expect_close, generators_stay
 
 _STEPS = 24
 """A look-ahead at every tenth step acts behind a cut."""
@@ -118,7 +118,7 @@ def check_samples(trial: DataSetTrial) -> None:
         raise NotTried(str(error)) from error
 
     def fetched(split: Any, rows: np.ndarray, *, epoch: int = 3, state: int = 1) -> list[Tensor]:
-        with seeded(state), expect_still_generators("fetch moves"):
+        with seeded(state), generators_stay("fetch moves"):
             return [one.clone() for one in tree_leaves(split.fetch(rows, seed=trial.seed, epoch=epoch))]
 
     for name in ("train", "test"):

@@ -31,16 +31,13 @@ class NotTried(SkipTest):
     """Why a check says nothing of this plugin; a test is skipped."""
 
 
-Check = Callable[[Any], None]
-"""Raises `BrokenPromise` or `NotTried` of a trial; its name is that of the promise: "state dictionary" of check_state_dictionary."""
-
-
 @frozen(kw_only=True)
 class AnyTrial:
     """A plugin of a kind, with its options and the seed of parameters and samples."""
 
     kind: ClassVar[PluginKind]
-    checks: ClassVar[Sequence[Check]]
+    checks: ClassVar[Sequence[Callable[[Any], None]]]
+    """Each raises `BrokenPromise` or `NotTried`; its name is that of the promise: "state dictionary" of check_state_dictionary."""
     plugin: Plugin
     seed: int = 0
 
@@ -66,7 +63,7 @@ class Outcome(NamedTuple):
     found: str = ""
 
 
-def outcome_of(check: Check, trial: AnyTrial) -> Outcome:
+def outcome_of(check: Callable[[Any], None], trial: AnyTrial) -> Outcome:
     """Make one check; what a plugin's code raises breaks it."""
     name = check.__name__.removeprefix("check_").replace("_", " ")
     try:
@@ -112,7 +109,7 @@ def generator_states() -> Mapping[str, str]:
 
 
 @contextmanager
-def expect_still_generators(found: str) -> Iterator[None]:
+def generators_stay(found: str) -> Iterator[None]:
     """Expect that the global generators stand where they stood; a message ends with the names of those that moved."""
     before = generator_states()
     yield
