@@ -289,12 +289,12 @@ def _build_and_run(node: Node, inputs: Streams, device: str) -> tuple[Block, Str
         with refusing(node, shapes, "raised in its forward", by_torch="cannot read its input"):
             returned = block(*zeros)
         with refusing(node, shapes, "is wrong"):
-            outputs = _checked_streams(returned)
+            outputs = checked_streams(returned)
         # A run brings real numbers to one type, so that no node is blamed for those of another.
         outputs = tuple(one.to(torch.float32) if one.is_floating_point() else one for one in outputs)
         if isinstance(block, Reversible) and node.kind == "reversible":
             with refusing(node, shapes, "cannot invert its output"):
-                if (inverted := _shapes(_checked_streams(block.invert(*outputs)))) != shapes:
+                if (inverted := _shapes(checked_streams(block.invert(*outputs)))) != shapes:
                     raise TypeError(f"the inverse returned {listing(inverted)}, and not its inputs")
     with refusing(node, shapes, "raised in its `returned`"):
         several = isinstance(block, Head) and any(
@@ -303,13 +303,13 @@ def _build_and_run(node: Node, inputs: Streams, device: str) -> tuple[Block, Str
     return block, outputs, several
 
 
-def _checked_streams(returned: Any) -> Streams:
+def checked_streams(returned: Any, batch: int = _BATCH) -> Streams:
     """Return what a block returned, if it is streams with the batch as their first dimension."""
     if not (returned and isinstance(returned, tuple) and all(isinstance(stream, Tensor) for stream in returned)):
         raise TypeError(f"it returned {type(returned).__name__}; a block returns a tensor or a tuple of tensors")
     for stream in returned:
-        if not stream.dim() or len(stream) != _BATCH:
-            came = f"it returned a stream {list(stream.shape)} for {_BATCH} samples"
+        if not stream.dim() or len(stream) != batch:
+            came = f"it returned a stream {list(stream.shape)} for {batch} samples"
             raise TypeError(f"{came}; the batch is a stream's first dimension")
     return returned
 

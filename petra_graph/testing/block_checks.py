@@ -13,6 +13,7 @@ from petra_graph.blocks import Block, Reversed, Reversible, Shape, Streams, back
 from petra_graph.blocks.randomness import draws_watched, fork_rng, may_draw, random_key
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.executor.runners import Recompute, Reconstruct
+from petra_graph.measure.nodes import checked_streams
 from petra_graph.plugins.contract import BLOCK
 from petra_graph.spec.model import PrecisionSpec
 from petra_graph.testing.promises import ROUNDINGS, AnyTrial, NotTried, equal, expect, expect_close, generators_stay
@@ -121,12 +122,7 @@ def check_shapes(trial: Trial) -> None:
     harness = Harness(trial)
     inputs = harness.inputs(0)
     before = [one.clone() for one in inputs]
-    outputs, _ = harness.alone(inputs)
-    several = isinstance(outputs, tuple) and outputs and all(isinstance(one, Tensor) for one in outputs)
-    expect(bool(several), f"forward returned {type(outputs).__name__}, not a tensor or a tuple of tensors")
-    for one in outputs:
-        as_many = one.shape[:1] == (trial.batch,)
-        expect(as_many, f"{trial.batch} samples came in, and an output is {list(one.shape)}")
+    for one in checked_streams(harness.alone(inputs)[0], trial.batch):
         found = f"an output is {one.dtype}, where inputs and parameters are {harness.dtype}"
         expect(one.dtype == harness.dtype or not one.is_floating_point(), found)
     expect(equal(inputs, before), "forward changes its inputs in place: others hold the same tensors")
