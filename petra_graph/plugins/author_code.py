@@ -74,8 +74,6 @@ def noted(note: str) -> Iterator[None]:
         raise
 
 
-# --- code by its name ---
-
 CODE_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # module:attribute
 _PRIVATE = "_petra_graph_beside_"
 _added: list[str] = []  # folders that are on Python's path because specifications lie there

@@ -51,9 +51,6 @@ class CodeName(str):  # noqa: SLOT000  it has an attribute
     folders: Sequence[str] = ()
 
 
-# --- a plugin and what it builds ---
-
-
 @frozen(eq=False)
 class PluginKind:
     """A kind of plugin; `several` of it may be in an array of tables."""
@@ -185,9 +182,6 @@ def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "", fo
     return Plugin(kind=kind, name=name, distribution=distribution, code=code, schema=schema, folders=folders)
 
 
-# --- what a signature says ---
-
-
 def asks_for_stage(code: Callable[..., Any]) -> bool:
     """Whether code is given the facts of its stage. A block, which has a kind, is built before there are stages: to it, the name is one of an option."""
     return STAGE in _signature(code)[0] and not hasattr(code, "kind")
@@ -244,19 +238,17 @@ def _in_toml(value: Any) -> bool:
     return value is None or isinstance(value, FilePath | bool | int | float | str) or attrs.has(type(value))
 
 
-# --- the kinds ---
-
-
 def _as_block(code: Any) -> Any:
     """Return a class of blocks as it is; of any other class of modules, and of a function that makes one, the class of blocks that call it."""
-    torch = sys.modules.get("torch")
-    of_modules = torch is not None and isinstance(code, type) and issubclass(code, torch.nn.Module)
-    if not (of_modules or inspect.isfunction(code) or inspect.ismethod(code)):
-        return code
+    from torch import nn
+
     from petra_graph.blocks.block_kinds import Block
     from petra_graph.blocks.module_block import block_of
 
-    return code if of_modules and issubclass(code, Block) else block_of(code)
+    makes_modules = inspect.isfunction(code) or inspect.ismethod(code)
+    if isinstance(code, type):
+        makes_modules = issubclass(code, nn.Module) and not issubclass(code, Block)
+    return block_of(code) if makes_modules else code
 
 
 def head_of(plugin: Plugin) -> Plugin:

@@ -70,9 +70,6 @@ def code_name(code: Any) -> str:
     raise SpecError(message, "define it there, or in a notebook's cell, or give a function or class that makes it")
 
 
-# --- tables ---
-
-
 def module_table(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the table `architecture` of a module's class, a function that makes it, or a `functools.partial` of one; `given` are other keys."""
     code, kwargs = (module.func, module.keywords) if isinstance(module, partial) else (module, {})

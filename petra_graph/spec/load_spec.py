@@ -116,9 +116,6 @@ def default_name(path: str) -> str:
     return {STDIN: "stdin", IN_CODE: "run"}.get(path, name) or "run"
 
 
-# --- files, one over the other ---
-
-
 @frozen
 class _Layer:
     name: str
@@ -241,9 +238,6 @@ def find_lines(text: str) -> dict[Path, int]:
                 lines.setdefault((*table, *path), first)
         begun, first = "", number + 1
     return lines
-
-
-# --- what is set ---
 
 
 @frozen(kw_only=True)

@@ -25,8 +25,6 @@ from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown, suggestion
 
-# --- what an annotation says ---
-
 
 @frozen
 class Bound:
@@ -131,8 +129,6 @@ def keys_with(mark: object, cls: type) -> tuple[str, ...]:
 
     return tuple(one.name for one in attrs.fields(cls) if has_mark(one.type))
 
-
-# --- reading ---
 
 _LONGEST_SHOWN = 60
 _SELECTORS = {"name", "block", "options"}
