@@ -141,6 +141,8 @@ class BuiltNetwork:
             raise TypeError(f"it returned {kind_of(module)}, and no torch.nn.Module")
         if lazy := [name for name, one in module.named_parameters() if is_lazy(one)]:
             raise ValueError(f"parameters have no shape before the first forward: {', '.join(lazy)}; give their sizes")
+        if scripted := [name for name, one in module.named_modules() if isinstance(one, torch.jit.ScriptModule)]:
+            raise ValueError(f"modules are of torch.jit: {', '.join(scripted)}; run.compile = true compiles nodes")
         self.module: nn.Module = module
         nodes: Any = getattr(module, "nodes", None)
         given: Any = {type(module).__name__.lower(): module}
@@ -212,8 +214,9 @@ class BuiltNetwork:
 
     def _links(self, block: nn.Module, part: nn.Module, copies: Mapping[int, Any]) -> Iterator[Link]:
         """Yield what the modules hold that `nodes()` alone has made."""
-        for module in set(part.modules()) - set(self.module.modules()):
-            for register in ("_parameters", "_buffers"):
+        known = set(self.module.modules())
+        for module in part.modules():
+            for register in () if module in known else ("_parameters", "_buffers"):
                 for key, one in vars(module)[register].items():
                     if one is not None and id(one) not in self.names:
                         raise ValueError(f"its tensor {key!r} does not belong to the network: register it there")
