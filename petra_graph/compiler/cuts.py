@@ -128,16 +128,11 @@ class Space:
                 for keep in get_args(Keeps if kind == "reversible" else BufferedKeeps):
                     yield cut._replace(keeps=(*keeps[:node], keep, *keeps[node + 1 :]))
 
-    @cached_property
-    def _unlike(self) -> Sequence[tuple[int, int]]:
-        """Pairs of devices of different kinds."""
-        return [pair for pair in combinations(range(len(self.kinds)), 2) if len({self.kinds[one] for one in pair}) > 1]
-
     def _other_hosts(self, hosts: Hosts) -> Iterator[Hosts]:
         """Yield the devices with two of different kinds exchanged, one of which may be spare, or one stage on its neighbour's device."""
         stages_on = Counter(hosts)
-        for one, other in self._unlike:
-            if one in stages_on or other in stages_on:
+        for one, other in combinations(range(len(self.kinds)), 2) if len({*self.kinds}) > 1 else ():
+            if self.kinds[one] != self.kinds[other] and (one in stages_on or other in stages_on):
                 yield tuple({one: other, other: one}.get(host, host) for host in hosts)
         for stage, host in enumerate(hosts):
             for other in {*hosts[max(0, stage - 1) : stage + 2]} - {host} if stages_on[host] > 1 else ():
@@ -190,9 +185,7 @@ class _Intervals:
         most = max(8, min(_MOST_ORDERS, int(_MOST_STEPS / (used * (len(self.order) + 1) ** 2))))
         orders = list(islice(space.device_orders(used), most))
         if len(orders) == most:  # All of these begin alike; the search exchanges devices.
-            fast = sorted(range(len(space.kinds)), key=lambda device: sum(self.table.seconds[0, device].tolist()))[
-                :used
-            ]
+            fast = np.argsort(self.table.seconds[0].sum(axis=1), kind="stable")[:used].tolist()
             orders += [tuple(fast), tuple(reversed(fast))]
 
         def value(hosts: Hosts) -> float:
@@ -231,7 +224,7 @@ class _Intervals:
         """The bytes that cross each boundary forwards, and backwards."""
         place = {unit: at for at, unit in enumerate(self.order)}
         found = np.zeros((2, len(self.order) + 1))
-        for ends, sizes in zip(self.table.edges.T, self.table.edge_bytes.T, strict=True):
+        for ends, sizes in zip(self.table.edges, self.table.edge_bytes, strict=True):
             first, last = sorted(place[self.space.unit_of[end]] for end in ends)
             found[:, first + 1 : last + 1] += sizes[:, None]
         return found

@@ -77,25 +77,6 @@ class MessageTypes:
     batch: int = 1
     evaluation_batch: int = 1
 
-    def count(self, producer: str) -> int:
-        """Return how many tensors an edge from `producer` carries."""
-        return self.inputs if producer == INPUT else len(self.streams[producer])
-
-    def forward(self, producer: str) -> MessageLayout:
-        tensors = stream_layouts(self.streams[producer], self.precision, self.precision.channel_dtype)
-        return MessageLayout(tensors=tensors, samples=self.batch)
-
-    def evaluation(self, producer: str) -> MessageLayout:
-        """As `forward`, in an evaluation, which is not encoded."""
-        tensors = stream_layouts(self.streams[producer], self.precision, "as-streams")
-        return MessageLayout(tensors=tensors, samples=self.evaluation_batch)
-
-    def backward(self, producer: str, *, returns_activation: bool) -> MessageLayout:
-        """The gradients, the activation after them, and the weight of the targets."""
-        forward = self.forward(producer).tensors
-        activation = forward if returns_activation else ()
-        return MessageLayout(tensors=(*(one.gradient() for one in forward), *activation, WEIGHT), samples=self.batch)
-
 
 @frozen(kw_only=True)
 class Lowering:
@@ -138,8 +119,13 @@ class Lowering:
                 continue
             (producer, _), (sender, receiver) = entry.edge, between[entry.edge]
             room = capacity(depth[sender - 1], depth[receiver - 1])
-            there, evaluation = messages.forward(producer), messages.evaluation(producer)
-            back = messages.backward(producer, returns_activation=entry.returns_activation)
+            streams, precision = messages.streams[producer], messages.precision
+            sent = stream_layouts(streams, precision, precision.channel_dtype)
+            # The gradients, the activation after them, and the weight of the targets.
+            returned = (*(one.gradient() for one in sent), *(sent if entry.returns_activation else ()), WEIGHT)
+            there, back = (MessageLayout(tensors=one, samples=messages.batch) for one in (sent, returned))
+            evaluated = stream_layouts(streams, precision, "as-streams")
+            evaluation = MessageLayout(tensors=evaluated, samples=messages.evaluation_batch)
             for stage in (sender, receiver):
                 channels[stage - 1] += [
                     Channel(ChannelKey(entry.edge, "forward"), sender, receiver, there, evaluation, room),
@@ -177,18 +163,17 @@ class Lowering:
                 runs.append([name])
         for run in runs:
             first, last, (keeps, backward) = graph.nodes[run[0]], run[-1], modes[run[0]]
-            edges = [Edge(producer, first.name) for producer in first.inputs]
+            inputs = list[InputEdge]()
+            for producer in first.inputs:
+                edge, given, streams = Edge(producer, first.name), self.messages.inputs, self.messages.streams
+                count = given if producer == INPUT else len(streams[producer])
+                inputs.append(InputEdge(edge, count, self._activation_from(producer, modes) == edge))
             yield Segment(
                 nodes=tuple(run),
                 kind=first.kind,
                 keeps=keeps,
                 backward=backward,
-                inputs=tuple(
-                    InputEdge(
-                        edge, self.messages.count(edge.producer), self._activation_from(edge.producer, modes) == edge
-                    )
-                    for edge in edges
-                ),
+                inputs=tuple(inputs),
                 outputs=tuple(Edge(last, reader) for reader in graph.consumers(last)),
                 activation_from=self._activation_from(last, modes),
             )

@@ -26,7 +26,7 @@ from petra_graph.program.node_costs import CostTable, Operation
 from petra_graph.program.schedule import Action, Policy, Verb, WeightVersions, program_order
 from petra_graph.program.simulation import static_order
 from petra_graph.program.stage_program import Segment, StageProgram
-from petra_graph.spec.model import PrecisionSpec, StoredDtype
+from petra_graph.spec.model import PrecisionSpec
 
 Part = Literal[
     "parameters", "gradients", "optimizer", "input_buffer", "parameter_buffer", "graphs", "working", "channels"
@@ -78,16 +78,10 @@ class EncodedShare:
 def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
     """Return the shares of a precision on devices of a kind, "cpu" or "cuda"."""
     own, gpu = "float64" if precision.compute == "float64" else "float32", kind == "cuda"
-
-    def share(stored: StoredDtype) -> float:
-        return ITEM_BYTES[encoded_dtype(stored, own)] / ITEM_BYTES[own]
-
-    return EncodedShare(
-        buffer=share(precision.buffer_dtype),
-        channel=share(precision.channel_dtype),
-        targets=0.0 if gpu else 1.0,
-        libraries=CUBLAS_BYTES if gpu else 0,
-    )
+    stored = precision.buffer_dtype, precision.channel_dtype
+    buffer, channel = (ITEM_BYTES[encoded_dtype(one, own)] / ITEM_BYTES[own] for one in stored)
+    libraries = CUBLAS_BYTES if gpu else 0
+    return EncodedShare(buffer=buffer, channel=channel, targets=0.0 if gpu else 1.0, libraries=libraries)
 
 
 class _Device:

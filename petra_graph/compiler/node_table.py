@@ -43,7 +43,7 @@ class NodeTable:
     stage_seconds: NDArray[np.float64]
     """By device, of a stage without nodes: the latency of the all-reduce between replicas, as a share of a micro-batch."""
     edges: NDArray[np.int64]
-    """Producers and consumers."""
+    """The producer and the consumer of each."""
     edge_bytes: NDArray[np.int64]
     """What crosses each edge if it is between two stages, forwards and backwards."""
     nodes: Sequence[NodeBytes]
@@ -81,6 +81,8 @@ def node_table(inputs: PlannerInputs) -> NodeTable:
     # Undelayed nodes keep all graphs that they are to keep, so their messages are the smallest.
     size = {one.key: one.training.payload_bytes for program in undelayed for one in program.channels}
     edges = [Edge(*edge) for edge in graph.digraph.edges]
+    positions = [[position[name] for name in edge] for edge in edges]
+    sizes = [[size[ChannelKey(edge, way)] for way in ("forward", "backward")] for edge in edges]
     nodes = list[NodeBytes]()
     for program in alone:
         (segment,), (name,) = program.segments, program.nodes
@@ -93,12 +95,8 @@ def node_table(inputs: PlannerInputs) -> NodeTable:
         inputs=inputs,
         seconds=np.array([inner, last]),
         stage_seconds=np.array(stage),
-        edges=np.array([[position[name] for name in names] for names in zip(*edges, strict=True)], np.int64).reshape(
-            2, -1
-        ),
-        edge_bytes=np.array(
-            [[size[ChannelKey(edge, way)] for edge in edges] for way in ("forward", "backward")], np.int64
-        ),
+        edges=np.array(positions, np.int64).reshape(-1, 2),
+        edge_bytes=np.array(sizes, np.int64).reshape(-1, 2),
         nodes=nodes,
     )
 

@@ -284,10 +284,10 @@ class _Search:
         host_of = hosts[stage_of]
         work = table.seconds[(stage_of == len(hosts) - 1).astype(int), host_of, np.arange(len(host_of))]
         busy = np.bincount(np.append(hosts, host_of), np.append(table.stage_seconds[hosts], work))
-        senders, receivers = host_of[table.edges]
+        senders, receivers = host_of[table.edges].T
         apart = senders != receivers
-        links = np.array([senders * count + receivers, receivers * count + senders])[:, apart]
-        of_links = np.bincount(links.T.ravel(), (table.edge_bytes[:, apart] / self._bandwidth[links]).T.ravel())
+        links = np.column_stack([senders * count + receivers, receivers * count + senders])[apart]
+        of_links = np.bincount(links.ravel(), (table.edge_bytes[apart] / self._bandwidth[links]).ravel())
         return float(max(busy.max(), of_links.max(initial=0.0)))
 
 

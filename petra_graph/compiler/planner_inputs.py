@@ -68,11 +68,9 @@ def estimated(costs: CostTable, device: DeviceType, products: Products) -> Clock
         if "update" in work:
             most = max(most, ceil(work["update"].kernels / max(1, cost.parameter_tensors)))
     if device.kind == "cpu":  # It dispatches and computes in turn.
-        return Clock(
-            device={
-                name: {key: one + dispatching[name][key] for key, one in own.items()} for name, own in computing.items()
-            }
-        )
+        for name, own in dispatching.items():
+            computing[name] = {key: one + own[key] for key, one in computing[name].items()}
+        return Clock(device=computing)
     # An update was counted tensor by tensor; on a GPU torch's optimizers step all of a stage's tensors at once.
     host: Seconds = {name: {**own, "update": 0.0} for name, own in dispatching.items()}
     return Clock(device=computing, host=host, host_update=most * device.host_seconds)
@@ -104,11 +102,9 @@ def operations(segment: Segment, *, delayed: bool) -> Mapping[Verb, tuple[Operat
     stored = segment.backward == "stored" and delayed
     nothing: tuple[Operation, ...] = ("invert", "recompute") if stored else ("reverse",)
     kept: Mapping[Keeps, tuple[Operation, ...]] = {"graph": ("replay",), "input": ("recompute",), "nothing": nothing}
-    return {
-        "forward": ("record",) if segment.keeps == "graph" else ("forward",),
-        "backward": kept[segment.keeps],
-        "update": ("update", "copy") if stored else ("update", *(_FOR_DELAY * delayed)),
-    }
+    forward: Operation = "record" if segment.keeps == "graph" else "forward"
+    update: tuple[Operation, ...] = ("update", "copy") if stored else ("update", *(_FOR_DELAY * delayed))
+    return {"forward": (forward,), "backward": kept[segment.keeps], "update": update}
 
 
 def node_seconds(program: StageProgram, segment: Segment, name: str, seconds: Seconds) -> StageSeconds:

@@ -144,8 +144,10 @@ DEVICE_TYPES = {
 
 def device_types(partition: PartitionSpec) -> Mapping[str, DeviceType]:
     """Return the types that `device_type` may name; those of `[partition.device]` come first."""
-    stated = {
-        name: DeviceType(
+    found = dict(DEVICE_TYPES)
+    for name, given in partition.device.items():
+        operation = given.operation_seconds
+        found[name] = DeviceType(
             name=name,
             kind=given.kind,
             float32_flops=given.float32_flops,
@@ -153,13 +155,9 @@ def device_types(partition: PartitionSpec) -> Mapping[str, DeviceType]:
             memory_bandwidth=given.memory_bandwidth,
             memory_bytes=byte_count(given.memory),
             link=Link(latency_seconds=given.link_latency, bytes_per_second=given.link_bandwidth),
-            operation_seconds=OPERATION_SECONDS[given.kind]
-            if given.operation_seconds is None
-            else given.operation_seconds,
+            operation_seconds=OPERATION_SECONDS[given.kind] if operation is None else operation,
         )
-        for name, given in partition.device.items()
-    }
-    return {**DEVICE_TYPES, **stated}
+    return found
 
 
 def stated_link(partition: PartitionSpec, usual: Link) -> Link:

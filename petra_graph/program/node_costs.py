@@ -135,16 +135,15 @@ class CostTable:
 
     def with_workspaces(self, found: Mapping[str, Mapping[Operation, int]]) -> "CostTable":
         """Return the table in which operations need more than their tensors, in bytes by node and operation."""
-
-        def grown(name: str, operation: Operation, work: Work) -> Work:
-            more = found.get(name, {}).get(operation, 0)
-            first, later = work.working_bytes + more, work.accumulating_bytes + more
-            return evolve(work, working_bytes=first, accumulating_bytes=later)
-
-        works = {
-            name: {key: grown(name, key, one) for key, one in node.work.items()} for name, node in self.nodes.items()
-        }
-        return evolve(self, nodes={name: evolve(node, work=works[name]) for name, node in self.nodes.items()})
+        nodes = dict(self.nodes)
+        for name, node in self.nodes.items():
+            work = dict(node.work)
+            for key, more in found.get(name, {}).items():
+                if (one := work.get(key)) is not None:
+                    first, later = one.working_bytes + more, one.accumulating_bytes + more
+                    work[key] = evolve(one, working_bytes=first, accumulating_bytes=later)
+            nodes[name] = evolve(node, work=work)
+        return evolve(self, nodes=nodes)
 
 
 @frozen(kw_only=True)
