@@ -372,6 +372,5 @@ def restore_at_cut(saved: SavedTensors, executor: StageExecutor, scheduler: Sche
     host, messages = torch.device("cpu"), saved.facts["messages"]
     for index in sorted(range(len(messages)), key=lambda index: int(messages[index][2])):
         producer, consumer, *_ = messages[index]
-        scheduler.channels.put_back(
-            ChannelKey(Edge(producer, consumer), "backward"), saved.get_all(f"messages/{index}", host)
-        )
+        key = ChannelKey(Edge(producer, consumer), "backward")
+        scheduler.channels.put_back(key, saved.get_all(f"messages/{index}", host))
