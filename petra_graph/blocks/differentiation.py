@@ -93,7 +93,6 @@ class frozen_statistics:  # noqa: N801  it is used like a function: `with frozen
         self._entered: list[list[tuple[dict[str, Any], str, Any]]] = []
 
     def __enter__(self) -> None:
-        """Switch off what is on."""
         before = []
         for part, table, name, off in self.places:
             if off is False or part.training:
@@ -102,6 +101,5 @@ class frozen_statistics:  # noqa: N801  it is used like a function: `with frozen
         self._entered.append(before)
 
     def __exit__(self, *_: object) -> None:
-        """Switch it on again."""
         for table, name, value in self._entered.pop():
             table[name] = value

@@ -100,10 +100,7 @@ _HERE, _ON_HOST = {"tensor": "on the stage's device"}, {"tensor": "on the host"}
 def capture(executor: StageExecutor) -> SavedTensors:
     """Copy what a stage holds between two operations.
 
-    Raises:
-        RunFailed: the optimizer holds what is neither a tensor nor a plain value, or a gradient since the last reading was
-            not finite.
-        PluginError: the optimizer has no evaluated weights, though it says so.
+    RunFailed: the optimizer holds what is neither a tensor nor a plain value, or a gradient since the last reading was not finite.
     """
     executor.check()
     saved, updater = SavedTensors(), executor.updater

@@ -99,6 +99,8 @@ class Scheduler:
     ) -> None:
         """Train on `micro_batches`, and drain.
 
+        Interrupted: a request to stop came, and all stages have stopped before the same forward; Failed: the run has failed elsewhere; RunFailed: here.
+
         Args:
             data: what the stages of this process read: samples for the first, targets for the last.
             micro_batches: their numbers, counted from the run's start.
@@ -106,11 +108,6 @@ class Scheduler:
                 backward; what it raises ends the training between two operations. None: nobody asks, and no metrics are computed.
             at: continue from the cut before this forward, with the messages in flight of `put_back`; None: from the start.
             filled: the pipeline fills again before this forward, or did so before the cut.
-
-        Raises:
-            Interrupted: a request to stop came; all stages have stopped before the same forward.
-            Failed: the run has failed elsewhere.
-            RunFailed: it fails here.
         """
         start = micro_batches.start if at is None else at
         self._cut = cut = Cut(micro_batches=micro_batches, at=start, filled=filled)

@@ -91,9 +91,7 @@ def open_channels(
 ) -> ProcessChannels:
     """Open this process's ends, whose stages are on a device; all processes do so at the same time.
 
-    Raises:
-        RunFailed: there is no memory for the slots, or another process has not come.
-        SpecError: torch has no NCCL.
+    RunFailed: there is no memory for the slots, or another process has not come; SpecError: torch has no NCCL.
     """
     channels, waker = ProcessChannels(programs=programs, ranks=ranks), watchdog.waker
     attaching: list[tuple[ChannelKey, str]] = []

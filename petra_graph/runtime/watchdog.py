@@ -195,9 +195,7 @@ class Watchdog(Supervisor):
     def answered(self, what: str, ranks: Collection[int] = ()) -> Iterator[None]:
         """Within the context, torch waits for something of some ranks, or all; where one does not answer, the watchdog learns which one, and why.
 
-        Raises:
-            Failed: it has learned it.
-            RuntimeError: what torch raised, where no other process has failed.
+        Failed: it has learned it; RuntimeError: what torch raised, where no other process has failed.
         """
         try:
             yield

@@ -78,9 +78,7 @@ class World:
     def rendezvous(self) -> None:
         """Wait for all processes, read where each one runs, and take the part of the store that is of this run alone.
 
-        Raises:
-            RunFailed: some have not come in time.
-            SpecError: another process has this one's rank, or another WORLD_SIZE.
+        RunFailed: some have not come in time; SpecError: another process has this one's rank, or another WORLD_SIZE.
         """
         own = ProcessInfo(os.getpid(), socket.gethostname(), machine_of_process(), self.size, token_hex())
         first = ProcessInfo(**self.store.set_default(f"process/{self.rank}", asdict(own)))
