@@ -132,13 +132,13 @@ def train(
     """
     if (spec is None) == (resume is None):
         raise TypeError("give a specification, or `resume`: a resumed run keeps its specification")
-    given = spec if isinstance(spec, Spec) else str(spec)
     overrides, directory, saved = assignments(changes), None, None
     if resume is not None:
         directory = directory_to_resume(str(resume.directory if isinstance(resume, Run) else resume), overrides)
-        given = str(directory / "resolved.toml")
+        spec = directory / "resolved.toml"
     if plan is not None:
         saved = SavedPlan(plan.plan, "the given plan") if isinstance(plan, PlanView) else SavedPlan.read(str(plan))
+    given = spec if isinstance(spec, Spec) else str(spec)
     with threads_as_before():
         result = run(given, overrides, listener or Progress(), directory, saved)
     assert result.summary is not None, "this process records"

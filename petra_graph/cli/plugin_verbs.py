@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from petra_graph.plugins.contract import Plugin
     from petra_graph.testing import AnyTrial
 
-_SIDE = (8, 6, 6)
-"""The shape of each stream of a block, where none is given."""
-Cases = Iterator[tuple[str, "AnyTrial | str"]]
-"""The label of each plugin, with its trial, or why it cannot be tried."""
+_SIDE = (8, 6, 6)  # the shape of each stream of a block, where none is given
+Cases = Iterator[tuple[str, "AnyTrial | str"]]  # the label of each plugin, with its trial, or why it cannot be tried
 
 
 @verb("list")

@@ -122,7 +122,7 @@ def plan(
     if expand:
         from petra_graph.training.identity import with_nodes
 
-        text = dump(with_nodes(planner.checked.spec, planner.checked.graph))
+        text = dump(with_nodes(planner.checked.spec, planner.checked.graph)).rstrip("\n")
     elif form == "json":
         text = json.dumps(found.as_json(), indent=2)
     elif form == "html":
@@ -135,7 +135,7 @@ def plan(
     else:
         text = plan_text(found, verbose=verbose)
     if output is not None:
-        write_output(output, text.rstrip("\n") + "\n")
+        write_output(output, f"{text}\n")
     none_fits = compare and getattr(found, "recommended", None) is None
     return Answer(None, text if output is None else str(output), NoFeasiblePlan.exit_code if none_fits else 0)
 

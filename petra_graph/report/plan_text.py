@@ -205,15 +205,11 @@ def device_columns(plan: Plan) -> list[Column]:
 
 
 def _totals(plan: Plan) -> list[Column]:
-    """Return the simulation's times, and the memory of all stages beside what the paper's Table 3 counts."""
+    """Return the simulation's tick, and the memory of all stages beside what the paper's Table 3 counts."""
     timing, about = plan.timing, "" if plan.timing.exact else "about "
     pairs = {
         "tick": about + seconds(timing.tick_seconds),
         "bubble": about + percent(timing.bubble_fraction),
-        "exposed all-reduce": percent(timing.exposed_communication.all_reduce),
-        "exposed messages": percent(timing.exposed_communication.links),
-        "to fill the pipeline": seconds(timing.fill_seconds),
-        "to drain it": seconds(timing.drain_seconds),
         "memory of all stages": memory(plan.totals.bytes.total),
     }
     for key, size in plan.paper_accounting.items():

@@ -14,8 +14,7 @@ from petra_graph.plugins.callback import EpochEnded, Listener, Started
 from petra_graph.plugins.loss_and_metric import Scale, scale_of, scales_in
 from petra_graph.units import duration, noun, percent, plural, rate
 
-_PAUSE_SECONDS = 60.0
-"""Between the lines within an epoch: a few hundred lines a night."""
+_PAUSE_SECONDS = 60.0  # between the lines within an epoch: a few hundred lines a night
 
 
 def value_text(metric: str, value: float, scales: Mapping[str, Scale]) -> str:

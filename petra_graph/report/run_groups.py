@@ -21,12 +21,9 @@ from petra_graph.report.progress import chosen_on, value_text
 from petra_graph.report.tables import Column, name_column, value_column
 from petra_graph.units import duration, memory, plain, plural
 
-_OWN = ("name", "run.seed", "run.directory")
-"""Keys in which repeated runs may differ."""
-_LONGEST_NAME = 34
-"""The longest name of a group: it is written next to a line of a chart."""
-_ABSENT = "-"
-"""In the place of a value that a specification does not have."""
+_OWN = ("name", "run.seed", "run.directory")  # keys in which repeated runs may differ
+_LONGEST_NAME = 34  # the longest name of a group: it is written next to a line of a chart
+_ABSENT = "-"  # in the place of a value that a specification does not have
 
 
 # --- groups ---

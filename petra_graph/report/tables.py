@@ -12,8 +12,7 @@ from attrs import frozen
 from petra_graph.errors import printable
 from petra_graph.units import bounded, one_line
 
-WIDTH = 80
-"""Of a line on a terminal."""
+WIDTH = 80  # of a line on a terminal
 
 
 @frozen

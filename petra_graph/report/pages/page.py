@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PACKAGE = "petra_graph.report.pages"
-LONGEST_NAME = 36
-"""In a picture."""
+LONGEST_NAME = 36  # in a picture
 _STYLE = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -41,10 +40,8 @@ class Section:
 
     name: str
     note: str = ""
-    pictures: Sequence[str] = ()
-    """SVG elements."""
-    tables: Sequence[tuple[str, Sequence[Column]]] = ()
-    """Each with its heading."""
+    pictures: Sequence[str] = ()  # SVG elements
+    tables: Sequence[tuple[str, Sequence[Column]]] = ()  # each with its heading
     lines: Sequence[str] = ()
 
 

@@ -29,12 +29,10 @@ _MEASURED = (
     "Measured are the host's seconds for one operation, in the mean since the latest start, with what the process did for it; none of stages on CUDA "
     "devices. The memory of a process is its growth since just before its stages were built; on CUDA devices, what torch's allocator has handed out."
 )
-_MOST_CURVES = 8
-"""Groups whose curves are drawn over one another: the best ones."""
+_MOST_CURVES = 8  # groups whose curves are drawn over one another: the best ones
 _MOST_POINTS = 300
 _SPLITS = ("train", "test", "validation")
-_OF_STEPS = {"train/micro_batch_loss", "train/learning_rate"}
-"""Metrics of micro-batches, not of epochs."""
+_OF_STEPS = {"train/micro_batch_loss", "train/learning_rate"}  # metrics of micro-batches, not of epochs
 
 
 def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, Any]:
@@ -85,8 +83,7 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
 
 # --- curves ---
 
-Values = Mapping[int, Sequence[float]]
-"""Of a line: at each epoch or micro-batch, those of which it is the mean."""
+Values = Mapping[int, Sequence[float]]  # of a line: at each epoch or micro-batch, those of which it is the mean
 
 
 def curves(groups: Sequence[RunGroup]) -> list[str]:
