@@ -21,10 +21,6 @@ from petra_graph.plugins.loss_and_metric import Scale
 if TYPE_CHECKING:
     from torch import Tensor
 
-OBSERVES = "observe_stages"
-"""The method of a callback that observes operations of all stages of a run of one process, (stages, record, warn) -> begin. Such a callback also has
-`problems(micro_batches, processes)` and `chosen(micro_batches)`: while one of the micro-batches that it chooses is on its way, no checkpoint is cut."""
-
 
 @frozen(kw_only=True)
 class Started:

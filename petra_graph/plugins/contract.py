@@ -34,7 +34,6 @@ STAGE = "stage"
 Given = tuple[Any, ...]
 Options = dict[str, Any]
 _OUTPUT_AND_TARGET = 2
-_BEFORE = "is written for petra-graph 0.2: let its options be keyword parameters, as in def __init__(self, inputs, *, kernel: int = 3)"
 
 
 def names_code(name: str) -> None:
@@ -173,7 +172,7 @@ def plugin_of(kind: PluginKind, name: str, code: Any, distribution: str = "", fo
     names = [one.name for one in parameters if one.kind is not one.VAR_KEYWORD]
     given = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     if "options" in names[: len(kind.gives) + 1] or hasattr(code, "Options"):
-        fault = _BEFORE
+        fault = "is written for petra-graph 0.2: let options be keyword parameters, as in (self, inputs, *, kernel: int = 3)"
     elif len(given) < len(kind.gives) and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
         fault = fault or f"must be {form}; its parameters are ({', '.join(names)})"
     if fault := fault or kind.fault(code):

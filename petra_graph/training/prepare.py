@@ -32,7 +32,7 @@ from petra_graph.planning.network import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place_network import SavedPlan, place_on_present, place_on_processes, present_devices
 from petra_graph.planning.plan_spec import delay_problems
 from petra_graph.plugins.author_code import noted
-from petra_graph.plugins.callback import OBSERVES, Callback
+from petra_graph.plugins.callback import Callback
 from petra_graph.plugins.loss_and_metric import Loss
 from petra_graph.plugins.optimizer import needs_delays, rate_ratios
 from petra_graph.plugins.stage_facts import StageFacts
@@ -178,7 +178,8 @@ def prepare(
     data, measured = problems.attempt(_open, checked), problems.attempt(measure, checked)
     in_pipeline = processes if processes % spec.partition.replicas else processes // spec.partition.replicas
     present = problems.attempt(present_devices, spec.partition, in_pipeline)
-    probe = next((one for one in callbacks if hasattr(one.callback, OBSERVES)), None)
+    # It observes the operations of one process; while a micro-batch that it has `chosen` is on its way, no checkpoint is cut.
+    probe = next((one for one in callbacks if hasattr(one.callback, "observe_stages")), None)
     if probe is not None:
         found = probe.callback.problems(None if data is None else data.length, processes)  # type: ignore[attr-defined]
         problems.add(evolve(one, path=(*probe.path, *one.path)) for one in found)
