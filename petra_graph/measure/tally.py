@@ -14,6 +14,7 @@ convolution             on the meta device the contiguous layout comes out whate
 batch normalisation     torch's runs the arithmetic step by step, which took most of the time of a plan, and keeps
                         statistics of bfloat16 in bfloat16, where the CPU has float32
 attention               the meta device multiplies whole matrices, where devices have kernels that keep none
+sums, ReLU's gradient   torch has them in Python, and there are many
 """
 
 from __future__ import annotations
@@ -160,8 +161,16 @@ def _replaced(func: Any, args: Sequence[Any]) -> Callable[..., Any]:
     if isinstance(first, FakeTensor):
         return _ANYWHERE.get(func, func)
     if isinstance(first, Tensor) and first.is_meta:
+        if func in _POINTWISE and _are_alike(first, args[1]):
+            return lambda x, *_, **__: torch.empty_like(x)
         return _ANYWHERE.get(func) or _ON_META.get(func) or func
     return func  # type: ignore[no-any-return]
+
+
+def _are_alike(x: Tensor, other: Any) -> bool:
+    """Whether two dense tensors have one shape, type and layout, which are those of what is computed of them element by element."""
+    alike = isinstance(other, Tensor) and other.is_meta and (other.shape, other.dtype) == (x.shape, x.dtype)
+    return alike and other.stride() == x.stride() and 0 not in x.stride()
 
 
 def _laid_out(convolution: Callable[..., Any], operands: slice) -> Callable[..., Any]:
@@ -210,6 +219,7 @@ _ANYWHERE: Mapping[Any, Callable[..., Any]] = {
     torch.ops.aten.native_batch_norm.default: _batch_norm,
     torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
 }
+_POINTWISE = {torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor, torch.ops.aten.threshold_backward.default}
 _ON_META: Mapping[Any, Callable[..., Any]] = {
     torch.ops.aten.convolution.default: _laid_out(torch.ops.aten.convolution.default, slice(0, 2)),
     torch.ops.aten.convolution_backward.default: _laid_out(torch.ops.aten.convolution_backward.default, slice(1, 3)),

@@ -11,8 +11,11 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import torch
 
 _NAME = "torch._dynamo"
 
@@ -24,7 +27,6 @@ def uncompiled() -> Iterator[None]:
         yield
         return
     stand_in = _StandIn(_NAME)
-    sys.modules[_NAME] = stand_in
     try:
         yield
     finally:
@@ -36,7 +38,12 @@ class _StandIn(ModuleType):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
+        sys.modules[name] = self
         self.unmarked: list[Callable[..., Any]] = []
+        # Fake tensors read the compiler's settings, a module that needs nothing of it.
+        self.__path__ = [str(Path(torch.__file__).with_name("_dynamo"))]
+        self.config = importlib.import_module(f"{_NAME}.config")
+        del self.__path__
 
     def disable(self, function: Any = None, *recursive: bool, **named: Any) -> Any:
         """Return the function without a mark; torch itself gives a function and a number alone: any other mark is an author's, and stays."""
