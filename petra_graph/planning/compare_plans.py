@@ -21,7 +21,7 @@ from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import NoFeasiblePlan, SpecError, shown
 from petra_graph.planning.place_network import planned_devices
 from petra_graph.planning.plan_spec import Estimate, Planner, described_plan
-from petra_graph.program.method import METHODS
+from petra_graph.program.method import METHODS, is_synchronous
 from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import OptimizerSpec, RequestedScheduleName, Spec
 from petra_graph.units import factor, memory, plural
@@ -241,14 +241,15 @@ def changed(spec: Spec, **tables: Mapping[str, Any]) -> Spec:
 
 
 def clip_by_stage(table: OptimizerSpec) -> OptimizerSpec:
-    """Return a table that clips by stage, which every method allows; one norm over all stages needs synchronous ones."""
+    """Return a table that clips by stage, which every method allows; one norm over all stages needs a synchronous one without replicas."""
     return table if table.clip is None else evolve(table, clip=evolve(table.clip, scope="stage"))
 
 
 def _with_method(spec: Spec, name: str, schedule: RequestedScheduleName) -> Spec:
     """Return a specification with another method and schedule, whose nodes keep what the method says."""
-    method = {"name": name, "schedule": schedule, "keep": None, "allow_stored": False}
-    return evolve(changed(spec, method=method), optimizer=clip_by_stage(spec.optimizer))
+    found = changed(spec, method={"name": name, "schedule": schedule, "keep": None, "allow_stored": False})
+    has_global_norm = is_synchronous(schedule, METHODS[name].flush) and spec.partition.replicas == 1
+    return found if has_global_norm else evolve(found, optimizer=clip_by_stage(spec.optimizer))
 
 
 def _synchronous(spec: Spec) -> tuple[Spec, Spec]:
@@ -309,8 +310,8 @@ def _on(spec: Spec, places: Sequence[int]) -> Spec:
 def _alone(spec: Spec, place: int, name: str) -> Spec:
     """Return a method without delay on one device."""
     accumulation = spec.method.accumulation * spec.partition.replicas
-    some = _with_method(_on(spec, [place]), name, "sequential")
-    return changed(some, partition={"replicas": 1, "stages": 1}, method={"accumulation": accumulation})
+    some = changed(_on(spec, [place]), partition={"replicas": 1, "stages": 1}, method={"accumulation": accumulation})
+    return _with_method(some, name, "sequential")
 
 
 def _replicated(spec: Spec) -> Iterator[Spec]:

@@ -216,3 +216,5 @@ def test_a_method_that_cannot_clip_over_all_stages_is_said_to_clip_by_stage(chec
     said = [keys_to_set(given, one) for one in other_uses(given) if one.method.name == "petra"]
     assert said
     assert all('optimizer.clip.scope = "stage"' in keys for keys in said)
+    alone = [keys_to_set(given, one) for one in other_uses(given) if one.method.name == "reversible-backprop"]
+    assert 'optimizer.clip.scope = "stage"' not in alone[0]
