@@ -321,16 +321,6 @@ def _shapes(streams: Sequence[Tensor]) -> tuple[Shape, ...]:
 # --- the parameters that a run begins with ---
 
 
-def initial_block(node: Node, inputs: Sequence[Shape], seed: int) -> Block:
-    """Build a node on the CPU, with the random parameters of a run's seed; errors as `build_block`.
-
-    Nodes whose block has `drawn_as` are made by one constructor, and so draw the same.
-    """
-    assert node.plugin is not None
-    with fork_rng(random_key(seed, node.plugin.code.drawn_as or node.name, "initial"), torch.device("cpu")):
-        return build_block(node, inputs)
-
-
 def initial_blocks(
     graph: NodeGraph, shapes: Mapping[str, NodeShapes], seed: int, names: Iterable[str]
 ) -> dict[str, Block]:
@@ -342,7 +332,11 @@ def initial_blocks(
 
     @cache
     def built(name: str) -> Block:
-        return initial_block(graph.nodes[name], shapes[name].inputs, seed)
+        node = graph.nodes[name]
+        assert node.plugin is not None
+        # Nodes whose block has `drawn_as` are made by one constructor, and so draw the same.
+        with fork_rng(random_key(seed, node.plugin.code.drawn_as or name, "initial"), torch.device("cpu")):
+            return build_block(node, shapes[name].inputs)
 
     blocks = {name: built(name) for name in names}
     for name, block in blocks.items():

@@ -207,12 +207,11 @@ class SavedPlan:
         """
         plan, spec, checked = self.plan, network.spec, network.checked
         named = [device.name for device in plan.devices]
-        if processes > 1:  # A process is a device, by the plan's names.
-            assumed = planned_devices(spec.partition, tuple(named))
-            devices = tuple(evolve(one, machine=machine_of(rank, one.type)) for rank, one in enumerate(assumed))
-        else:
-            found = planned_devices(spec.partition, tuple(dict.fromkeys(present)))
-            devices = tuple(device for device in found if device.name in named)
+        # A process is a device, by the plan's names.
+        devices = planned_devices(spec.partition, tuple(named if processes > 1 else dict.fromkeys(present)))
+        if processes > 1:
+            devices = tuple(evolve(one, machine=machine_of(rank, one.type)) for rank, one in enumerate(devices))
+        devices = tuple(device for device in devices if device.name in named)
 
         cut, stages = [[*stage.nodes] for stage in plan.stages], checked.stages
         self._compare("method.name", plan.method, checked.method.name)
@@ -303,7 +302,10 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
     if any(not name.startswith(kind.kind) for name, kind in zip(names or (), types, strict=False)):
         # The present devices are of another kind than the planned ones, whose memory is not theirs.
         types, limits = [], [None] * count
-    assigned = names or _names(partition, types, count)
+    assigned = names or (() if isinstance(partition.devices, int) else tuple(dict.fromkeys(partition.devices)))
+    if not assigned:
+        kinds = [device.kind for device in types] or ["cuda" if torch.cuda.is_available() else "cpu"] * count
+        assigned = ("cpu",) if kinds == ["cpu"] else tuple(f"{kind}:{index}" for index, kind in enumerate(kinds))
     types = types or [_type_here(name) for name in assigned]
     return tuple(
         Device(
@@ -321,13 +323,6 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
 def machine_of(index: int, device: DeviceType) -> int:
     """Return the machine, counted from 0, of the device at a place in the pipeline; machines are filled in order."""
     return index // MACHINE_DEVICES[device.kind]
-
-
-def _names(partition: PartitionSpec, types: Sequence[DeviceType], count: int) -> tuple[str, ...]:
-    if not isinstance(partition.devices, int):
-        return tuple(dict.fromkeys(partition.devices))
-    kinds = [device.kind for device in types] or ["cuda" if torch.cuda.is_available() else "cpu"] * count
-    return ("cpu",) if kinds == ["cpu"] else tuple(f"{kind}:{index}" for index, kind in enumerate(kinds))
 
 
 def _type_here(name: str) -> DeviceType:
