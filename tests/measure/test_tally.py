@@ -159,6 +159,7 @@ def test_views_and_changes_in_place_are_free(device):
 SCRIPT = """
 import sys
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from petra_graph.measure.without_compiler import uncompiled
 
 def step():
@@ -170,6 +171,8 @@ def step():
 
 with uncompiled():
     inside = step()
+    with FakeTensorMode():
+        torch.zeros(2) + torch.zeros(2)
     # A library's own operators look for the file of every module, here while the library is still imported.
     import inspect
     inspect.getmodule(step.__code__)
@@ -184,6 +187,8 @@ with uncompiled():
 assert step() == inside
 import torch._dynamo
 assert torch._dynamo.__file__
+assert torch._dynamo.config.fake_tensor_cache_enabled
+assert torch.compile(lambda x: x + 1, backend="eager")(torch.zeros(2)).tolist() == [1, 1]
 """
 
 
