@@ -19,10 +19,7 @@ from petra_graph.plugins import AtLeast, DataFacts, GreaterThan, LessThan, NodeS
 Depth = Annotated[Literal[18, 34, 50, 101], "depth of the ResNet: its weighted layers"]
 Width = Annotated[float, "multiplier of every layer's channels", GreaterThan(0)]
 Classes = Annotated[int | None, "outputs of the head; default: the data set's classes"]
-Stem = Annotated[
-    Literal["auto", "cifar", "imagenet"],
-    'a 3x3 convolution ("cifar"), or 7x7 at stride 2 with 2x2 max-pooling ("imagenet"); "auto": by image size',
-]
+Stem = Annotated[Literal["auto", "cifar", "imagenet"], "3x3, or 7x7 at stride 2 and 2x2 max-pooling; auto: by size"]
 Dropout = Annotated[float, "dropout probability inside reversible blocks", AtLeast(0), LessThan(1)]
 _BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 

@@ -21,6 +21,7 @@ Dropout = Annotated[float, "probability of dropping an element of F", AtLeast(0)
 Outputs = Annotated[int, "outputs: the number of classes", AtLeast(1)]
 PerInput = Annotated[int, "of each input and of the output", AtLeast(1)]
 Split = Annotated[Literal[1, 2], "output streams: 2 for reversible networks, 1 for others"]
+Maker = Annotated[Code, 'class or function that makes the module, as "my_file:make_layer"']
 Arguments = Annotated[Mapping[str, Any], "arguments that it is called with, by name"]
 NO_ARGUMENTS: Mapping[str, Any] = {}
 _AS_MADE = ((nn.Conv2d, nn.BatchNorm2d), (nn.Conv2d, nn.BatchNorm2d, nn.ReLU))
@@ -267,13 +268,7 @@ class PoolLinear(Head):
 class Additive(AdditiveCoupling):
     """Additive coupling of any torch.nn.Module as F, whose output has its input's shape."""
 
-    def __init__(
-        self,
-        inputs: Sequence[Shape],
-        *,
-        f: Annotated[Code, 'class or function that makes the module, as "my_file:make_layer"'],
-        kwargs: Arguments = NO_ARGUMENTS,
-    ) -> None:
+    def __init__(self, inputs: Sequence[Shape], *, f: Maker, kwargs: Arguments = NO_ARGUMENTS) -> None:
         super().__init__(inputs)
         self.f = named_code("f", f)(**kwargs)
         if not isinstance(self.f, nn.Module):  # it might draw, and nobody would know

@@ -32,13 +32,8 @@ from petra_graph.catalog.blocks import NO_ARGUMENTS, Arguments
 from petra_graph.errors import kind_of
 from petra_graph.plugins import AtLeast, Code, DataFacts, Kind, NodeSpec, named_code, seeded
 
-Coupling = Annotated[
-    Literal["dual-residual"] | None,
-    'makes chains of the residual parts reversible: "dual-residual" (Dr2Net); default: the network itself',
-]
-Anchors = Annotated[
-    int | None, "every n-th part of a chain is buffered, where reconstruction begins anew; default: none", AtLeast(1)
-]
+Coupling = Annotated[Literal["dual-residual"] | None, "makes chains of residual parts reversible, as Dr2Net does"]
+Anchors = Annotated[int | None, "every n-th part of a chain is buffered: reconstruction begins anew there", AtLeast(1)]
 _FORM = 'let nodes() return a dictionary: {"stem": self.stem, "head": (self.head, "stem")}'
 Link = tuple[dict[str, Any], str, dict[str, Any], str]
 """A tensor that a part's own module holds, and that the network has elsewhere, as a position table that a module of `nodes()` reads: the

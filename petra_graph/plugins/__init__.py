@@ -1,6 +1,6 @@
 """All that a plugin needs: `from petra_graph.plugins import AdditiveCoupling, AtLeast`. The guide is plugins/README.md in the repository.
 
-Code that refuses its options raises ValueError, or `SpecError` with a `Problem` whose path counts from the `options` table.
+Code that refuses its options raises ValueError, or `SpecError(message, hint, path)`, whose path counts from the `options` table.
 """
 
 from importlib import import_module

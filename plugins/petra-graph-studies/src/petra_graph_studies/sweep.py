@@ -59,18 +59,9 @@ def verb(
     *,
     overrides: Sets = (),
     seeds: Annotated[int | None, Option("Train each combination with N seeds, from run.seed on.", "N", least=1)] = None,
-    at_once: Annotated[
-        int,
-        Option(
-            "Train N runs at a time, spread over the GPUs here: with 4 of them and N = 2, the second run's cuda:0 is the third GPU.",
-            "N",
-            least=1,
-        ),
-    ] = 1,
+    at_once: Annotated[int, Option("Train N runs at a time, which begin at different GPUs.", "N", least=1)] = 1,
     processes: Annotated[int, Option("Share the stages of each run among N processes.", "N", least=1)] = 1,
-    only_plan: Annotated[
-        bool, Option("Print the plans of all combinations, and train nothing.", names=("--plan",))
-    ] = False,
+    only_plan: Annotated[bool, Option("Print the plans of all, and train nothing.", names=("--plan",))] = False,
 ) -> Answer:
     """Train SPEC with all combinations of some values, each run in a process of its own, and compare them.
 

@@ -55,13 +55,8 @@ Config = Annotated[str, "transformers' configuration of the whole model, as JSON
 def decoder(
     facts: DataFacts,
     *,
-    model: Annotated[
-        Path | None, "folder with config.json; `init.weights` names the weights, usually the same folder"
-    ] = None,
-    config: Annotated[
-        Mapping[str, Any],
-        'values of transformers\' configuration, over those of the model, as in { model_type = "llama" }',
-    ] = {},
+    model: Annotated[Path | None, "folder with config.json, usually that of `init.weights`"] = None,
+    config: Annotated[Mapping[str, Any], "values of transformers' configuration, over those of the model"] = {},
     lora: Lora = None,
     coupling: Coupling = None,
     anchors: Anchors = None,

@@ -33,16 +33,9 @@ def nodes(
     facts: DataFacts,
     *,
     network: Annotated[str, 'name of the network in torchvision, as in "resnet50"'],
-    arguments: Annotated[
-        Mapping[str, bool | int | float | str],
-        "further arguments of torchvision's function of that name, as in { dropout = 0.0 }",
-    ] = {},
+    arguments: Annotated[Mapping[str, bool | int | float | str], "further ones of torchvision's function"] = {},
     classes: Annotated[int | None, "outputs of the network; default: the data set's classes", AtLeast(1)] = None,
-    resize: Annotated[
-        int | None,
-        "side of the square that the first node brings images to, bilinearly, pixels; default: images as they are",
-        AtLeast(1),
-    ] = None,
+    resize: Annotated[int | None, "side to which the first node brings images; default: none", AtLeast(1)] = None,
     coupling: Coupling = None,
     anchors: Anchors = None,
     alpha: Alpha = 1.0,
