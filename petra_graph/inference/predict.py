@@ -43,7 +43,7 @@ def read_file(file: str, data: Plugin, facts: DataFacts) -> Tensor:
             return as_samples(data.ask("read", path), file, facts)
         # Floats are images where the data set itself makes them of images, from 0 to 1.
         images = not facts.several_inputs and len(facts.shape) == _IMAGE and facts.shape[0] in _MODES
-        floats = images and facts.dtype == "float32" and hasattr(data.code, "of_images") and data.ask("of_images")
+        floats = images and facts.dtype == "float32" and data.ask("of_images")
         if path.suffix.lower() not in SUFFIXES or not images or not (facts.dtype == "uint8" or floats):
             hint = f"the network reads {facts.dtype} {facts.shape}: give arrays (.npy), made as the data set makes them"
             raise SpecError(f"{file} is no sample of {data}, whose class may have a static method `read`", hint)

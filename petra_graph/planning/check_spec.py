@@ -28,7 +28,7 @@ from petra_graph.compiler.spec_checks import (
 from petra_graph.errors import NoFeasiblePlan, Path, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph, NodeInput, build_graph
 from petra_graph.plugins.contract import BLOCK, KINDS, Plugin, PluginKind, head_of, names_code
-from petra_graph.plugins.data_set import DataFacts, completed, count_of_share, declared_facts, declared_samples
+from petra_graph.plugins.data_set import DataFacts, completed, count_of_share, declared_facts
 from petra_graph.plugins.loss_and_metric import Scale, scale_in
 from petra_graph.plugins.registry import Registry, discover
 from petra_graph.plugins.stage_facts import DELAYED
@@ -207,7 +207,7 @@ def check_spec(
     assert method is not None
     assert data is not None
     stages = problems.attempt(given_stages, graph, spec, method[1])
-    samples = of_data.attempt(declared_samples, data)
+    samples = of_data.attempt(data.ask, "training_samples")
     problems.raise_any()
     if samples is not None and isinstance(share := spec.data.validation, float):
         samples -= count_of_share(samples, share)

@@ -28,7 +28,7 @@ from petra_graph.plugins.loss_and_metric import Loss, Metric
 from petra_graph.plugins.optimizer import optimizer_of
 from petra_graph.plugins.stage_facts import StageFacts
 from petra_graph.spec.model import NodeSpec
-from petra_graph.spec.strict_values import Reader, keys_with
+from petra_graph.spec.strict_values import Reader, keys_with, plain
 
 STAGE = "stage"
 Given = tuple[Any, ...]
@@ -143,12 +143,13 @@ class Plugin:
             raise type(error)(found) from error.__cause__ or error
 
     def ask(self, method: str, *given: Any) -> Any:
-        """Return what a static method says, which is called with those of the options that it has parameters for; errors as of `build`."""
-        function = getattr(self.code, method)
+        """Return what a static method says, called with those options that it has parameters for; None: there is none. Errors as of `build`."""
+        if (function := getattr(self.code, method, None)) is None:
+            return None
         named, takes_further = _signature(function)
         with author_code(f"{self.owned}: {method} failed", refused=str(self)):
             asked = self._arguments().items()
-            return function(*given, **{name: value for name, value in asked if takes_further or name in named})
+            return plain(function(*given, **{name: one for name, one in asked if takes_further or name in named}))
 
     def _arguments(self) -> dict[str, Any]:
         """Return the options as the arguments of the code; what is not set is left to the code's own defaults."""

@@ -145,13 +145,8 @@ def declared_facts(plugin: Plugin) -> DataFacts:
 
 def completed(plugin: Plugin) -> Plugin:
     """Return a data set with the options that only its files tell."""
-    found = plugin.ask("completed") if hasattr(plugin.code, "completed") else {}
+    found = plugin.ask("completed")
     return attrs.evolve(plugin, options=attrs.evolve(plugin.options, **found)) if found else plugin
-
-
-def declared_samples(plugin: Plugin) -> int | None:
-    """Return the number of training samples, or None where the data set does not say."""
-    return plain(plugin.ask("training_samples")) if hasattr(plugin.code, "training_samples") else None
 
 
 def count_of_share(samples: int, share: float) -> int:
