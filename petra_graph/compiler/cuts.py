@@ -63,22 +63,21 @@ class Space:
         return [self.inputs.kind_of(device) for device in self.inputs.devices]
 
     @cached_property
-    def unit_of(self) -> Sequence[int]:
+    def unit_of(self) -> NDArray[np.int64]:
         """The unit of every node; nodes that share a parameter have one."""
         if self.given is not None:
-            return self.given
+            return np.array(self.given)
         first = {name: names[0] for names in self.inputs.together for name in names}
-        heads = dict.fromkeys(first.get(name, name) for name in self.inputs.graph.order)
-        number = dict(zip(heads, range(len(heads)), strict=True))
-        return [number[first.get(name, name)] for name in self.inputs.graph.order]
+        number: dict[str, int] = {}
+        return np.array([number.setdefault(first.get(name, name), len(number)) for name in self.inputs.graph.order])
 
     @cached_property
     def units(self) -> Sequence[Sequence[int]]:
-        return [[node for node, own in enumerate(self.unit_of) if own == unit] for unit in range(max(self.unit_of) + 1)]
+        return [np.flatnonzero(self.unit_of == unit).tolist() for unit in range(self.unit_of.max() + 1)]
 
     @cached_property
     def edges(self) -> nx.DiGraph:
-        unit_of, found = dict(zip(self.inputs.graph.order, self.unit_of, strict=True)), nx.DiGraph()
+        unit_of, found = dict(zip(self.inputs.graph.order, self.unit_of.tolist(), strict=True)), nx.DiGraph()
         found.add_nodes_from(range(len(self.units)))
         ends = ((unit_of[producer], unit_of[reader]) for producer, reader in self.inputs.graph.digraph.edges)
         found.add_edges_from(pair for pair in ends if pair[0] != pair[1])
@@ -247,19 +246,19 @@ class _Intervals:
 
     def _shares(self, hosts: Hosts, proportions: Sequence[float]) -> list[Array]:
         """Return about what each device holds, in parts of its limit."""
-        nodes, stages, units, found = self.table.nodes, self.space.stages, self.space.units, []
-        working = np.array([0.0, *(max(nodes[node].working for node in units[unit]) for unit in self.order)])
+        resident, stored, version, largest = self.table.held
+        stages, units, kept, found = self.space.stages, self.space.units, np.zeros(len(resident)), []
+        working = np.array([0.0, *(largest[units[unit]].max() for unit in self.order)])
         most = np.maximum.accumulate(np.triu(np.tile(working, (len(working), 1)), 1), axis=1)
         most += NEIGHBOUR_CAPACITY * (self._crossing[0][:, None] + self._crossing[1][None, :])
         for at, host in enumerate(hosts):
-            kept = [0.0] * len(nodes)
             for unit in self.order:
                 # If stages are not given, a node's is about as far from the head's as its device from the last one.
                 about = stages - 1 - (at * stages // len(hosts) if self.space.given is None else unit)
                 depth, versions = self.table.in_flight(about)
-                for node in units[unit]:
-                    kept[node] = nodes[node].resident + versions * nodes[node].version + depth * nodes[node].buffer
-            held, limit = self._sums(kept) + most, proportions[host]
+                own = units[unit]
+                kept[own] = resident[own] + versions * version[own] + depth * stored[own]
+            held, limit = self._sums(kept.tolist()) + most, proportions[host]
             found.append(np.where(np.isfinite(held), 0.0, inf) if limit == inf else held / limit)
         return found
 

@@ -15,9 +15,9 @@ import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
-from typing import Literal, get_args
+from typing import Literal
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field, fields_dict, frozen
 
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ITEM_BYTES, ChannelKey, Direction, Edge, encoded_dtype
@@ -27,11 +27,6 @@ from petra_graph.program.schedule import Action, Policy, Verb, WeightVersions, p
 from petra_graph.program.simulation import static_order
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.spec.model import PrecisionSpec
-
-Part = Literal[
-    "parameters", "gradients", "optimizer", "input_buffer", "parameter_buffer", "graphs", "working", "channels"
-]
-PARTS: tuple[Part, ...] = get_args(Part)
 
 
 @frozen(kw_only=True)
@@ -54,6 +49,9 @@ class StageBytes:
     @total.default
     def _total(self) -> int:
         return sum(getattr(self, part) for part in PARTS)
+
+
+PARTS = tuple(part for part in fields_dict(StageBytes) if part != "total")
 
 
 def summed(held: Iterable[StageBytes]) -> StageBytes:

@@ -4,9 +4,9 @@ Decision: nodes of delayed stages keep no graphs, since these would need the par
 so all choices have the parameters that the method has (`Method.mode`).
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import product
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import numpy as np
 from attrs import evolve, frozen
@@ -19,18 +19,7 @@ from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.node_costs import Work
 from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import Placement, Segment
-from petra_graph.spec.model import BufferedKeeps, Keeps, KeepsByNode, Kind, Schedule
-
-
-class NodeBytes(NamedTuple):
-    """What a node holds on its device, about."""
-
-    resident: int
-    """Parameters, gradients and optimizer state."""
-    buffer: int
-    version: int
-    """One more version of the parameters: an older one, or one for a delay."""
-    working: int
+from petra_graph.spec.model import BufferedKeeps, Keeps, KeepsByNode, Schedule
 
 
 @frozen(kw_only=True, eq=False)
@@ -46,7 +35,9 @@ class NodeTable:
     """The producer and the consumer of each."""
     edge_bytes: NDArray[np.int64]
     """What crosses each edge if it is between two stages, forwards and backwards."""
-    nodes: Sequence[NodeBytes]
+    held: NDArray[np.int64]
+    """Bytes of nodes on their devices, about, in rows: parameters with gradients and optimizer state; what is stored for each micro-batch in flight;
+    one more version of the parameters, an older one or one for a delay; and what the largest operation needs."""
 
     def in_flight(self, distance: int) -> tuple[int, int]:
         """Return the micro-batches in flight in a stage, about, and the further versions of its parameters."""
@@ -83,21 +74,20 @@ def node_table(inputs: PlannerInputs) -> NodeTable:
     edges = [Edge(*edge) for edge in graph.digraph.edges]
     positions = [[position[name] for name in edge] for edge in edges]
     sizes = [[size[ChannelKey(edge, way)] for way in ("forward", "backward")] for edge in edges]
-    nodes = list[NodeBytes]()
+    held = list[tuple[int, ...]]()
     for program in alone:
         (segment,), (name,) = program.segments, program.nodes
         node = inputs.costs.nodes[name]
         resident = node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes
         working = max(one.working_bytes for key, one in node.work.items() if key != "first_update")
-        stored = _buffer_and_version(inputs, segment, name)
-        nodes.append(NodeBytes(resident, *stored, working + sum(node.input_bytes)))
+        held.append((resident, *_buffer_and_version(inputs, segment, name), working + sum(node.input_bytes)))
     return NodeTable(
         inputs=inputs,
         seconds=np.array([inner, last]),
         stage_seconds=np.array(stage),
         edges=np.array(positions, np.int64).reshape(-1, 2),
         edge_bytes=np.array(sizes, np.int64).reshape(-1, 2),
-        nodes=nodes,
+        held=np.array(held, np.int64).T,
     )
 
 
@@ -120,15 +110,13 @@ def _buffer_and_version(inputs: PlannerInputs, segment: Segment, name: str) -> t
 # --- what nodes keep ---
 
 
-def kept_by_kind(graph: NodeGraph, reversible: Keeps = "nothing", buffered: BufferedKeeps = "input") -> KeepsByNode:
-    """Return the same for all nodes of a kind; by default what holds least beside the work."""
-    own: Mapping[Kind, Keeps] = {"reversible": reversible, "buffered": buffered}
-    return {name: own[graph.nodes[name].kind] for name in graph.order if name != graph.head}
-
-
 def choices_by_kind(graph: NodeGraph) -> list[KeepsByNode]:
-    """Return all that the nodes of each kind may keep, the least first."""
-    return [kept_by_kind(graph, *keeps) for keeps in product(get_args(Keeps), get_args(BufferedKeeps))]
+    """Return all that the nodes of each kind may keep: the first holds least beside the work, the last takes the least time."""
+    kinds = {name: graph.nodes[name].kind for name in graph.order if name != graph.head}
+    return [
+        {name: reversible if kind == "reversible" else buffered for name, kind in kinds.items()}
+        for reversible, buffered in product(get_args(Keeps), get_args(BufferedKeeps))
+    ]
 
 
 def fill_memory(inputs: PlannerInputs, placement: Placement) -> KeepsByNode:
@@ -145,7 +133,7 @@ def fill_memory(inputs: PlannerInputs, placement: Placement) -> KeepsByNode:
                     held = program.depth * (buffer + (version / k if program.delayed else 0))
                     costs[name, segment.keeps] = spent.forward + spent.backward + spent.update / k, held
 
-    kept = least = kept_by_kind(inputs.graph)
+    kept = least = choices_by_kind(inputs.graph)[0]
     if placement.kept and not inputs.fits(evolve(placement, kept=kept)):
         kept = placement.kept
 

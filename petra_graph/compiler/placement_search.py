@@ -24,10 +24,10 @@ from attrs import evolve
 
 from petra_graph.compiler.cuts import Cut, Space, starts
 from petra_graph.compiler.lower import partition
-from petra_graph.compiler.node_table import NodeTable, choices_by_kind, fill_memory, kept_by_kind, node_table
+from petra_graph.compiler.node_table import NodeTable, choices_by_kind, fill_memory, node_table
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.spec_checks import check_depths
-from petra_graph.compiler.timing import least_depths, tick
+from petra_graph.compiler.timing import TOLERANCE, least_depths, tick
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
 from petra_graph.program.device_types import Device
 from petra_graph.program.stage_program import Partition, Placement
@@ -140,12 +140,13 @@ def _place(tables: _Tables, keep: Keep | None, space: Space) -> Found:
     def search(kept: KeepsByNode, *begin: Cut) -> Found:
         return _Search(tables, space, _keeps(inputs, kept)).run(begin)
 
-    latest = search(kept_by_kind(inputs.graph))
+    least, *_, most = choices_by_kind(inputs.graph)
+    latest = search(least)
     found, tried = [latest], list[KeepsByNode]()
     if keep == "fill":
         # Where there is room, a stage without delay takes more nodes if they keep their graphs, which no cut for other nodes leads to.
         with suppress(NoFeasiblePlan):
-            found.append(search(kept_by_kind(inputs.graph, "graph", "graph")))
+            found.append(search(most))
     while keep == "fill" and len(tried) < _ROUNDS:
         kept = fill_memory(inputs, latest.placement)
         if kept in tried:
@@ -179,7 +180,6 @@ class _Search:
         self._seen = set[Cut]()
         self._waiting = list[tuple[float, float, Cut, int]]()
         """Cuts whose neighbours are still to be looked at: the share of one that does not fit, else its tick or bound, the cut, its fullest device."""
-        self._unit_of = np.array(space.unit_of)
         ends = product(inputs.devices, repeat=2)
         self._bandwidth = np.array([one.link_to(other).bytes_per_second for one, other in ends])
         """From each device to each, one after another."""
@@ -246,7 +246,9 @@ class _Search:
         if cut in self._seen:
             return False
         self._seen.add(cut)
-        if self._fits and bound >= self._limit:
+        # Depths that are searched for may cost a tick so much; a better one than that is not to be seen.
+        worth = 1 - TOLERANCE if self._inputs.schedule == "auto" else 1
+        if self._fits and bound >= worth * self._limit:
             heappush(self._waiting, (0.0, bound, cut, -1))
             return False
 
@@ -280,7 +282,7 @@ class _Search:
     def _bound(self, cut: Cut) -> float:
         """Return a number that the tick is hardly below: the seconds of the busiest device or link."""
         table, hosts, count = self._tables(cut.keeps), np.array(cut.hosts), len(self._inputs.devices)
-        stage_of = np.array(cut.stages)[self._unit_of]
+        stage_of = np.array(cut.stages)[self._space.unit_of]
         host_of = hosts[stage_of]
         work = table.seconds[(stage_of == len(hosts) - 1).astype(int), host_of, np.arange(len(host_of))]
         busy = np.bincount(np.append(hosts, host_of), np.append(table.stage_seconds[hosts], work))
