@@ -24,7 +24,7 @@ Split = Annotated[Literal[1, 2], "output streams: 2 for reversible networks, 1 f
 Maker = Annotated[Code, 'class or function that makes the module, as "my_file:make_layer"']
 Arguments = Annotated[Mapping[str, Any], "arguments that it is called with, by name"]
 NO_ARGUMENTS: Mapping[str, Any] = {}
-_AS_MADE = ((nn.Conv2d, nn.BatchNorm2d), (nn.Conv2d, nn.BatchNorm2d, nn.ReLU))
+_AS_MADE = (nn.Conv2d, nn.BatchNorm2d, nn.ReLU)
 _ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 
 
@@ -40,12 +40,11 @@ class ConvNorm(nn.Sequential):
         """Return relu(norm(conv(x))), or norm(conv(x))."""
         layers: Any = tuple(self._modules.values())
         # Whoever replaces a layer, adds one or hooks one finds all of them called as modules, and so does a tracer, whose x is no tensor.
-        direct = not torch.compiler.is_compiling() and isinstance(x, Tensor) and tuple(map(type, layers)) in _AS_MADE
-        for layer in layers if direct else ():
+        direct = not torch.compiler.is_compiling() and isinstance(x, Tensor) and 1 < len(layers) <= len(_AS_MADE)
+        for layer, kind in zip(layers, _AS_MADE, strict=False) if direct else ():
             own = layer.__dict__
-            if "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:
-                direct = False
-            if own["_backward_hooks"] or own["_backward_pre_hooks"]:
+            changed = type(layer) is not kind or "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]
+            if changed or own["_backward_hooks"] or own["_backward_pre_hooks"]:
                 direct = False
         if not direct or not layers[1].training or layers[1].momentum is None:
             return cast(Tensor, super().forward(x))  # type: ignore[no-untyped-call]
