@@ -2,6 +2,7 @@
 
 import random
 from math import inf
+from time import process_time
 
 import pytest
 from attrs import evolve
@@ -14,7 +15,8 @@ from petra_graph.compiler.node_table import node_table
 from petra_graph.compiler.placement_search import ABOUT_AS_FAST, place
 from petra_graph.compiler.timing import tick
 from tests.support.drawn_tables import drawn_table
-from tests.support.settings import devices, setting
+from tests.support.pipelines import CHAIN
+from tests.support.settings import chain_costs, devices, setting
 
 
 @settings(max_examples=8)
@@ -109,3 +111,18 @@ def test_more_memory_is_never_slower():
         ticks.append(seconds_of(limited, found))
     assert ticks == sorted(ticks, reverse=True)
     assert ticks[0] > ticks[-1]
+
+
+@pytest.mark.parametrize(("stages", "hosts"), [(8, 8), (200, 64)])
+def test_hundreds_of_nodes_are_placed_within_a_minute(stages, hosts):
+    """Of 300 nodes, a neighbour of a cut took time in the square of the nodes: 50 stages on 16 devices half a minute, and 200 on 64 had no end."""
+    draw, (stem, rev, *_, head) = random.Random(0), CHAIN
+    nodes = (stem, *(evolve(rev, name=f"rev{at}") for at in range(298)), head)
+    known = chain_costs().nodes
+    table = evolve(chain_costs(), nodes={node.name: known.get(node.name, known["rev0"]) for node in nodes})
+    weights = {node.name: draw.uniform(0.5, 1.5) for node in nodes}
+    used, begin = setting(hosts, nodes=nodes, table=table, weights=weights, schedule="1f1b"), process_time()
+    made = place(used, stages)
+    assert process_time() - begin < 60
+    assert len({stage.device for stage in made.stages}) == hosts
+    assert seconds_of(used, made) <= 1.25 * 4 * sum(weights.values()) / hosts
