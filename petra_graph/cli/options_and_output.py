@@ -21,10 +21,11 @@ from petra_graph.errors import Problem, printable
 
 def import_torch() -> None:
     """Import torch without the collector of garbage, which would look at all of it again and again: a quarter of a short verb's seconds."""
-    gc.disable()
-    importlib.import_module("torch")
-    gc.enable()
-    gc.freeze()
+    if "torch" not in sys.modules:
+        gc.disable()
+        importlib.import_module("torch")
+        gc.enable()
+        gc.freeze()
 
 
 def echo(text: str, *, err: bool = False) -> None:
