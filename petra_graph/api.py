@@ -36,8 +36,7 @@ from petra_graph.training.trained_network import Network
 
 Changes = Mapping[str, Any]
 """Values of a spec by key: {"run.epochs": 3}. A plugin's class may be given instead of its name."""
-Overrides = tuple[str, ...]
-"""The same as of `--set`: ("run.epochs=3",)."""
+Overrides = tuple[str, ...]  # the same as of `--set`: ("run.epochs=3",)
 Weights = str | Mapping[str, torch.Tensor] | None
 
 

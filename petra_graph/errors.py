@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 
 from attrs import evolve, field, frozen
 
-Path = tuple[str | int, ...]
-"""A path into a specification: ("graph", "node", 2, "block")."""
+Path = tuple[str | int, ...]  # a path into a specification: ("graph", "node", 2, "block")
 
 
 @frozen(kw_only=True)

@@ -23,13 +23,11 @@ def _in(units: Iterable[str], base: float, least: float = 1.0) -> Callable[[floa
     return text
 
 
-memory = _in(["B", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024.0)
-"""Write bytes, as 1.25 GiB."""
+memory = _in(["B", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024.0)  # write bytes, as 1.25 GiB
 seconds = _in(["ns", "µs", "ms", "s"], 1000.0, 1e-9)
 count = _in(["", *"kMGT"], 1000.0)
 plain = _in([""], 1.0)
-factor = "{:.2f} x".format
-"""Write a factor, as 1.17 x."""
+factor = "{:.2f} x".format  # write a factor, as 1.17 x
 
 
 def byte_count(text: str) -> int:

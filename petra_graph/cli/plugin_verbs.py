@@ -37,26 +37,25 @@ def list_plugins(what: Annotated[str | None, "[KIND|PLUGIN]"] = None) -> Answer:
     if what not in {None, *(kind.short for kind in KINDS)}:
         plugin = named_plugin(registry, str(what))
         text = inspect.cleandoc(plugin.code.__doc__ or "")
-        for one in attrs.fields(plugin.schema):
-            default = "unset" if one.default is None else "required"
-            if one.default not in (None, attrs.NOTHING):
-                default = shown(toml_values(one.default, one.name))
-            about = {"type": describe(one.type), "default": default, "help": annotated(one.type)[1]}
-            rows.append({"name": one.name, **about})
+        for field in attrs.fields(plugin.schema):
+            default = "unset" if field.default is None else "required"
+            if field.default not in (None, attrs.NOTHING):
+                default = shown(toml_values(field.default, field.name))
+            about = {"type": describe(field.type), "default": default, "help": annotated(field.type)[1]}
+            rows.append({"name": field.name, **about})
         said = {"kind": plugin.kind.short, "name": plugin.name, "distribution": plugin.distribution}
         lines = [f"{plugin.kind.short}/{plugin.name} ({plugin.distribution or 'in a file'})", "", text, "", "options:"]
         lines += [f"  {line}" for line in aligned(list(row.values()) for row in rows)]
         return Answer({**said, "documentation": text, "options": rows}, "\n".join(lines))
     for kind in (kind for kind in KINDS if what in {None, kind.short}):
-        of_kind = sorted((entry for entry in registry.entries if entry.group == kind.group), key=lambda one: one.name)
-        cells = list[list[str]]()
-        for entry in of_kind:  # as far as it can be said without an import
-            top = entry.target.partition(":")[0].partition(".")[0]
-            fault = "" if PathFinder.find_spec(top) else f"broken: there is no module {top!r} ({entry.target})"
-            cells.append([entry.name, entry.distribution, fault])
-        names = ("kind", "name", "distribution", "fault")
-        rows += [dict(zip(names, (kind.short, *row), strict=True)) for row in cells]
-        lines += [kind.short, *(f"  {line}" for line in aligned(cells))]
+        of_kind = list[dict[str, str]]()
+        for one in sorted((one for one in registry.entries if one.group == kind.group), key=lambda one: one.name):
+            top = one.target.partition(":")[0].partition(".")[0]  # as far as it can be said without an import
+            fault = "" if PathFinder.find_spec(top) else f"broken: there is no module {top!r} ({one.target})"
+            about = {"name": one.name, "distribution": one.distribution, "fault": fault}
+            of_kind.append({"kind": kind.short, **about})
+        rows += of_kind
+        lines += [kind.short, *(f"  {line}" for line in aligned(list(row.values())[1:] for row in of_kind))]
     for distribution in registry.unreadable:
         echo(f"{distribution}: its entry points cannot be read", err=True)
     return Answer(rows, "\n".join(lines))

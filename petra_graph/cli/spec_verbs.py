@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import attrs
 import click
@@ -13,9 +13,6 @@ import click
 from petra_graph.cli.options_and_output import Answer, Json, Option, Sets, import_torch, print_problems, verb
 from petra_graph.errors import Interrupted, NoFeasiblePlan, PetraGraphError, RunFailed, Where, shown
 from petra_graph.units import plural
-
-if TYPE_CHECKING:
-    from petra_graph.compiler.plan import Comparison, Plan
 
 
 @verb()
@@ -112,7 +109,7 @@ def plan(
     from petra_graph.report.trace import trace
     from petra_graph.spec.load_spec import dump
 
-    found: Plan | Comparison
+    found: Any = None  # a plan, or plans compared
     if saved:
         found = SavedPlan.read(spec).plan
     else:
@@ -131,12 +128,12 @@ def plan(
             f"{'spec' if spec == '-' else Path(spec).stem}.plan.html"
         )  # nobody reads one on a terminal
     elif form == "trace":
-        text = trace(cast("Plan", found))
+        text = trace(found)
     else:
         text = plan_text(found, verbose=verbose)
     if output is not None:
         write_output(output, f"{text}\n")
-    none_fits = compare and getattr(found, "recommended", None) is None
+    none_fits = compare and found.recommended is None
     return Answer(None, text if output is None else str(output), NoFeasiblePlan.exit_code if none_fits else 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -69,7 +70,7 @@ def runs_page(runs: Sequence[RecordedRun]) -> str:
         plan = read_plan(path.read_bytes(), str(path)) if path.exists() else None
         tables = compared_tables(compare_with_plan(plan, len(nodes), run.processes), nodes)
         sections += [
-            Section(name="steps", pictures=[*_chart_of_steps(run), *_stage_charts(run)]),
+            Section(name="steps", pictures=_charts_of_one(run)),
             Section(name="stages", note=_MEASURED, tables=tables),
         ]
     failed = [run for run in runs if run.status == "failed"]  # the table has the beginning of the reason
@@ -114,25 +115,24 @@ def _values_of(group: RunGroup, metric: str) -> Values:
     return {epoch: [values[epoch] for values in of_runs] for epoch in common}
 
 
-def _chart_of_steps(run: RecordedRun) -> list[str]:
-    """Return the chart of the loss of micro-batches, in which a point is the mean of consecutive ones where there are many."""
-    points = run.metrics.get("train/micro_batch_loss", ())
+def _charts_of_one(run: RecordedRun) -> list[str]:
+    """Return the loss of micro-batches, a point the mean of consecutive ones where there are many; and each metric that callbacks record by stage.
+
+    Of those, as probe/cosine_to_delayed/stage-03, the mean over the stages is drawn.
+    """
+    points, by_stage = run.metrics.get("train/micro_batch_loss", ()), defaultdict[str, dict[int, list[float]]](dict)
     size = max(1, math.ceil(len(points) / _MOST_POINTS))
     parts = [points[at : at + size] for at in range(0, len(points), size)]
-    values = {part[-1].step: [point.value for point in part] for part in parts}
-    return line_chart("micro-batch loss: means, from the least to the largest", {"": values}, "micro-batch")
-
-
-def _stage_charts(run: RecordedRun) -> list[str]:
-    """Return a chart for each metric that callbacks record by stage, as probe/cosine_to_delayed/stage-03: the mean over the stages."""
-    found: dict[str, dict[int, list[float]]] = {}
-    for metric, points in run.metrics.items():
+    means = {part[-1].step: [point.value for point in part] for part in parts}
+    charts = line_chart("micro-batch loss: means, from the least to the largest", {"": means}, "micro-batch")
+    for metric, values in run.metrics.items():
         name, _, stage = metric.rpartition("/stage-")
         if name and stage.isdecimal():
-            for point in points:
-                found.setdefault(name, {}).setdefault(point.epoch, []).append(point.value)
-    charts = [line_chart(f"{name}: means over the stages", {"": found[name]}, "epoch") for name in sorted(found)]
-    return [one for chart in charts for one in chart]
+            for point in values:
+                by_stage[name].setdefault(point.epoch, []).append(point.value)
+    for name in sorted(by_stage):
+        charts += line_chart(f"{name}: means over the stages", {"": by_stage[name]}, "epoch")
+    return charts
 
 
 def line_chart(title: str, lines: Mapping[str, Values], x_name: str, *, shares: bool = False) -> list[str]:
