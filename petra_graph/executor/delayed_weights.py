@@ -37,7 +37,6 @@ from petra_graph.program.schedule import WeightVersions
 if TYPE_CHECKING:
     from petra_graph.executor.stage import StageExecutor
 
-
 Parameters = Mapping[str, Mapping[str, Tensor]]
 """By node, then by the parameter's name in its module."""
 ParameterVersions = WeightVersions[Parameters]

@@ -217,7 +217,6 @@ class Scheduler:
         yield from repeat([])
 
     def _perform(self, stage: StageAtWork, action: Action) -> HeadResult | None:
-        """Do an operation, which can begin."""
         operation, began = stage.operations[action.verb], time.monotonic()
         if self._supervisor.watches:
             self._supervisor.status = self._status(stage, action, began)

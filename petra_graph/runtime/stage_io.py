@@ -79,7 +79,7 @@ class Operation(NamedTuple):
     """Does the one on a micro-batch."""
     waits: Sequence[Awaited]
     ready: Sequence[Callable[[], bool]]
-    """Of these, since each operation asks."""
+    """Of all these, as the scheduler asks before each operation."""
     tally: list[float]
     """Number and seconds of those that were done."""
 
