@@ -31,7 +31,7 @@ def import_torch() -> None:
 def echo(text: str, *, err: bool = False) -> None:
     """Print lines to stdout, or to stderr; text from files and plugins cannot control the terminal."""
     with suppress(BrokenPipeError):  # whoever read it has gone; click would end the process with code 1
-        click.echo(printable(text), err=err)
+        click.echo(printable(text), file=sys.stderr if err else sys.stdout)
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
