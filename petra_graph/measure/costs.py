@@ -120,11 +120,12 @@ def _measure(conditions: Conditions, node: Node, inputs: Streams) -> tuple[NodeC
 
 # --- on what a node runs ---
 
-_Ran = tuple[Block, Streams, Mapping[Operation, Work]]
-"""A node's module, its outputs, and the work of its operations."""
 
+def _run(
+    node: Node, inputs: Streams, conditions: Conditions, device: Literal["meta", "fake", "cpu"]
+) -> tuple[Block, Streams, Mapping[Operation, Work]]:
+    """Return the module, its outputs, and the work of its operations."""
 
-def _run(node: Node, inputs: Streams, conditions: Conditions, device: Literal["meta", "fake", "cpu"]) -> _Ran:
     def numerics(device: str) -> NumericsContext:
         return NumericsContext(
             device=torch.device(device), precision=conditions.precision, seed=0, facts=conditions.facts
@@ -270,9 +271,9 @@ def measure_update(module: Block, conditions: Conditions) -> tuple[int, Mapping[
     if not parameters:
         return 0, dict.fromkeys(("first_update", "update"), Work())
     try:
-        state_bytes, work = _stepped(_copies(groups, "meta"), conditions)
+        state_bytes, work = _stepped(groups, "meta", conditions)
     except (RuntimeError, NotImplementedError, PluginError):  # it reads values
-        state_bytes, work = _stepped(_copies(groups, "cpu"), conditions)
+        state_bytes, work = _stepped(groups, "cpu", conditions)
     if conditions.clip is not None and conditions.clip.by != "value":
         of_norm = _NORM_BYTES * max(parameter.numel() for parameter in parameters)
         for step in ("first_update", "update"):
@@ -281,11 +282,19 @@ def measure_update(module: Block, conditions: Conditions) -> tuple[int, Mapping[
     return state_bytes, work
 
 
-def _stepped(groups: ParameterGroups, conditions: Conditions) -> tuple[int, dict[Operation, Work]]:
+def _stepped(given: ParameterGroups, device: str, conditions: Conditions) -> tuple[int, dict[Operation, Work]]:
+    """Measure the steps on a device, over parameters without the values of those that are given."""
+    copies = {
+        id(one): nn.Parameter(torch.zeros(one.shape, dtype=one.dtype, device=device), requires_grad=one.requires_grad)
+        for one in (*given.decayed, *given.undecayed)
+    }
+    # Optimizers may tell more kinds of parameters apart.
+    kinds = {field.name: getattr(given, field.name) for field in fields(ParameterGroups)}
+    groups = ParameterGroups(**{name: [copies[id(one)] for one in own] for name, own in kinds.items()})
     plugin, lr = conditions.optimizer, conditions.optimizer.options.lr
     optimizer = plugin.build(groups, stage=DELAYED)
     updater = Updater(
-        [*groups.decayed, *groups.undecayed],
+        [*copies.values()],
         optimizer,
         lambda _: lr,
         None,
@@ -317,13 +326,3 @@ def _stepped(groups: ParameterGroups, conditions: Conditions) -> tuple[int, dict
             work[operation] = metered(torch.no_grad()(partial(getattr(optimizer, method), 1)), f"failed at {method}(1)")
     work["update"] = step(DELAYED.depth)
     return state_bytes, work
-
-
-def _copies(groups: ParameterGroups, device: str) -> ParameterGroups:
-    """Return groups of parameters of the same shapes, without values; optimizers may tell kinds of parameters apart."""
-    copies = {
-        id(one): nn.Parameter(torch.zeros(one.shape, dtype=one.dtype, device=device), requires_grad=one.requires_grad)
-        for one in (*groups.decayed, *groups.undecayed)
-    }
-    kinds = {field.name: getattr(groups, field.name) for field in fields(ParameterGroups)}
-    return ParameterGroups(**{name: [copies[id(one)] for one in own] for name, own in kinds.items()})

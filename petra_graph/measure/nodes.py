@@ -103,9 +103,8 @@ _OF_TORCH = frozenset(vars(nn.Module()))
 def _fault(block: Block) -> str:
     """Return why a block would train, and wrongly; as the end of a sentence.
 
-    Either an attribute names tensors that it does not have, or an attribute holds what requires a gradient and is no parameter: layers in a
-    plain Python list would train on silently with the values that they began with. Private attributes of torch's own modules hold what was
-    registered a second time, or as it was before a parametrization.
+    An attribute names tensors that it does not have, or holds what requires a gradient and is no parameter: layers in a plain Python list would
+    train on silently with the values that they began with.
     """
     parameters = [name for name, _ in block.named_parameters(remove_duplicate=False)]
     buffers = [name for name, _ in block.named_buffers()]
@@ -116,6 +115,7 @@ def _fault(block: Block) -> str:
 
     registered, hidden = {id(parameter) for parameter in block.parameters()}, list[str]()
     for prefix, part in block.named_modules():
+        # Private attributes of torch's own modules hold what was registered a second time, or as it was before a parametrization.
         hides = ("_",) if type(part).__module__.startswith("torch.") else ()
         for name, attribute in vars(part).items():
             if name in _OF_TORCH or name.startswith(hides):
@@ -146,17 +146,12 @@ def refusing(node: Node, inputs: Sequence[Shape], what: str, by_torch: str = "")
     except (KeyboardInterrupt, PetraGraphError):
         raise
     except BaseException as error:
-        at = author_line(error)
+        at, line, reason = author_line(error), str(error).strip().partition("\n")[0], type(error).__name__
+        if line:  # of a class, where the line is one word, as in KeyError('width'), or the error is no `Exception`
+            reason = line if " " in line and isinstance(error, Exception) else f"{reason}: {line}"
         hint = f"its input streams are {listing(inputs)} (without the batch); it reads {', '.join(node.inputs)}"
-        message = f'node "{node.name}": block "{node.block}" {what if at else by_torch or what}: {_reason(error)}'
+        message = f'node "{node.name}": block "{node.block}" {what if at else by_torch or what}: {reason}'
         raise SpecError(Problem(message=message, hint=hint + (at and f"; raised at {at}"), path=node.path)) from error
-
-
-def _reason(error: BaseException) -> str:
-    """Return the first line of an error's message; with its class where that is one word, as in KeyError('width'), or where it is no `Exception`."""
-    line = str(error).strip().partition("\n")[0]
-    kind = type(error).__name__
-    return line if " " in line and isinstance(error, Exception) else f"{kind}: {line}" if line else kind
 
 
 def listing(shapes: Sequence[Shape]) -> str:

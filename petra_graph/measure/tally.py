@@ -1,7 +1,7 @@
 """Meters of what runs: live bytes, FLOPs, memory traffic; and operations that the meta device gets wrong.
 
-Bytes of live tensors are counted at dispatch level, exactly, on the CPU and the meta device alike: a storage counts from its first appearance
-in the outputs of an operation until it is freed. Memory that a kernel allocates and frees inside itself is not counted.
+A storage counts from its first appearance in the outputs of an operation until it is freed, exactly, on the CPU and the meta device alike.
+Memory that a kernel allocates and frees inside itself is not counted.
 
 FLOPs follow from shapes, by `torch.utils.flop_counter`. Those of attention and LSTMs are of the matrix products that torch does where it has no
 kernel for all of them: a plan shall not depend on the kernels that were at hand where it was made. Backward there are twice as many.
@@ -161,16 +161,12 @@ def _replaced(func: Any, args: Sequence[Any]) -> Callable[..., Any]:
     if isinstance(first, FakeTensor):
         return _ANYWHERE.get(func, func)
     if isinstance(first, Tensor) and first.is_meta:
-        if func in _POINTWISE and _are_alike(first, args[1]):
-            return lambda x, *_, **__: torch.empty_like(x)
+        if func in _POINTWISE and isinstance(other := args[1], Tensor) and other.is_meta:
+            of_both = [(one.shape, one.dtype, one.stride()) for one in (first, other)]
+            if of_both[0] == of_both[1] and 0 not in first.stride():
+                return lambda x, *_, **__: torch.empty_like(x)
         return _ANYWHERE.get(func) or _ON_META.get(func) or func
     return func  # type: ignore[no-any-return]
-
-
-def _are_alike(x: Tensor, other: Any) -> bool:
-    """Whether two dense tensors have one shape, type and layout, which are those of what is computed of them element by element."""
-    alike = isinstance(other, Tensor) and other.is_meta and (other.shape, other.dtype) == (x.shape, x.dtype)
-    return alike and other.stride() == x.stride() and 0 not in x.stride()
 
 
 def _laid_out(convolution: Callable[..., Any], operands: slice) -> Callable[..., Any]:
@@ -219,6 +215,7 @@ _ANYWHERE: Mapping[Any, Callable[..., Any]] = {
     torch.ops.aten.native_batch_norm.default: _batch_norm,
     torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
 }
+# Of two dense tensors alike, the result is like both.
 _POINTWISE = {torch.ops.aten.add.Tensor, torch.ops.aten.sub.Tensor, torch.ops.aten.threshold_backward.default}
 _ON_META: Mapping[Any, Callable[..., Any]] = {
     torch.ops.aten.convolution.default: _laid_out(torch.ops.aten.convolution.default, slice(0, 2)),

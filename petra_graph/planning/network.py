@@ -33,9 +33,6 @@ from petra_graph.record.weights import SEPARATOR, is_named
 from petra_graph.spec.model import Spec
 from petra_graph.units import listed
 
-Stages = Iterable[Sequence[str]]
-"""The nodes of each stage."""
-
 
 @frozen(kw_only=True)
 class MeasuredNetwork:
@@ -91,7 +88,7 @@ class MeasuredNetwork:
             inside = self.owners(name for name in self.graph.order if name in names)
             yield from ((label, owners) for label, owners in inside.items() if label not in bound)
 
-    def count_parameters(self, stages: Stages | None = None) -> tuple[int, int]:
+    def count_parameters(self, stages: Iterable[Sequence[str]] | None = None) -> tuple[int, int]:
         """Return how many values the parameters have, and how many of them are trained; a shared one counts once a stage, or once without stages."""
         every = trained = 0
         for names in [self.graph.order] if stages is None else stages:
@@ -103,7 +100,7 @@ class MeasuredNetwork:
             trained += sum(own[0].values for own in found.values() if any(one.trained for one in own))
         return every, trained
 
-    def check_shared(self, stages: Stages | int) -> None:
+    def check_shared(self, stages: Sequence[Sequence[str]] | int) -> None:
         """Check that nodes which share a parameter are in one stage, or can be in a cut into a number of stages; SpecError: they are not."""
         bound, begin = self.bound, ""
         most = self.graph.most_stages(self.graph.inseparable(bound.values()))

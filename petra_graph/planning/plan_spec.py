@@ -117,8 +117,7 @@ class Planner:
 
         SpecError, PluginError: something is wrong, located; NoFeasiblePlan: no placement keeps the devices' memory limits.
         """
-        spec = variant or self.spec
-        return self._known.get(spec, lambda: self._estimate(spec))
+        return self._known.get(variant or self.spec, lambda: self._estimate(variant or self.spec))
 
     def plan(self, variant: Spec | None = None, *, with_timeline: bool = False) -> Plan:
         """Plan the specification, or a variant; errors as of `estimate`."""
