@@ -59,7 +59,7 @@ class SavedRun:
         try:  # JSON has no tuples
             given = {key: tuple(one) if isinstance(one, list) else one for key, one in given.items()}
             stored = DataFacts(**given) if given else None
-        except (TypeError, ValueError) as error:
+        except (TypeError, RuntimeError) as error:
             raise damaged(directory / "data.json", error) from None
         # Modules of its own blocks may lie where its first specification did. Its own data need not be here: the facts are known.
         folders = read_json(directory / "env.json").get("folders", ())

@@ -41,28 +41,29 @@ class DataFacts:
     """Of one target: () for a class or a number, (tokens,) for a class each token. Of several targets, which have no `classes`, a tuple or a
     dictionary of shapes; `target_dtype` is of the same form."""
     target_dtype: Any = "int64"  # int64 for class indices, floats for values
-    mean: tuple[float, ...] | None = None  # of channels in [0, 1] (uint8 over 255), with `std` or not at all
-    std: tuple[float, ...] | None = None
+    mean: tuple[float, ...] | None = field(default=None, converter=_plain)
+    """Of each channel in [0, 1] (uint8 divided by 255), given with `std` or not at all; None: no normalisation."""
+    std: tuple[float, ...] | None = field(default=None, converter=_plain)
     class_names: tuple[str, ...] | None = None  # by class index; None where they are not known
 
     def __attrs_post_init__(self) -> None:
-        """ValueError: no samples are so; what is wrong here would train, and badly."""
+        """RuntimeError, as no option is refused: no samples are so; what is wrong here would train, and badly."""
         try:
             forms = [*self.inputs.values(), *self.targets.values()]
         except (LookupError, TypeError, ValueError):
-            raise ValueError("DataFacts: of several inputs or targets, each has a shape and a type") from None
+            raise RuntimeError("DataFacts: of several inputs or targets, each has a shape and a type") from None
         for shape, dtype in forms:
             sizes = isinstance(shape, tuple) and all(type(one) is int and one > 0 for one in shape)
             if not sizes or dtype not in get_args(Dtype):
-                raise ValueError(f"DataFacts: no samples have shape {shown(shape)} and type {shown(dtype)}")
+                raise RuntimeError(f"DataFacts: no samples have shape {shown(shape)} and type {shown(dtype)}")
         if self.classes is not None and (not isinstance(self.classes, int) or self.classes < 1):
-            raise ValueError(f"DataFacts: classes must be 1 or more (got {shown(self.classes)})")
-        if (self.mean, self.std) != (None, None):
-            mean, std = self.mean or (), self.std or ()
-            positive = len(mean) == len(std) > 0 and all(one > 0 for one in std)
-            if not positive or (self.dtype == "uint8" and max(*mean, *std) > 1):
+            raise RuntimeError(f"DataFacts: classes must be 1 or more (got {shown(self.classes)})")
+        if self.mean is not None or self.std is not None:
+            mean, std = (one if isinstance(one, tuple) else () for one in (self.mean, self.std))
+            sound = len(mean) == len(std) > 0 and all(isinstance(one, int | float) for one in mean + std)
+            if not (sound and all(one > 0 for one in std) and (self.dtype != "uint8" or max(mean + std) <= 1)):
                 rule = "mean and std have a number each for every channel, above 0 in std, and of uint8 at most 1"
-                raise ValueError(f"DataFacts: {rule} (got {shown(mean)} and {shown(std)})")
+                raise RuntimeError(f"DataFacts: {rule} (got {shown(self.mean)} and {shown(self.std)})")
 
     @property
     def of_tokens(self) -> bool:

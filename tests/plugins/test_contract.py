@@ -214,11 +214,12 @@ def test_what_breaks_the_contract_when_it_is_built(kind, code, given, fault):
         ({"shape": (3,), "mean": (0.5,)}, "mean and std have a number each"),
         ({"shape": (3,), "mean": (5.0,), "std": (1.0,)}, "of uint8 at most 1 (got [5.0] and [1.0])"),
         ({"shape": (3,), "mean": (), "std": ()}, "mean and std have a number each"),
+        ({"shape": (3,), "mean": 0.5, "std": 1.0}, "mean and std have a number each"),
     ],
 )
 def test_facts_that_no_samples_could_have(facts, said):
     plugin, _ = read(DATA_SET, of_facts(a_set(), lambda: DataFacts(**facts)))
-    with pytest.raises(SpecError, match=f'data set "mine": DataFacts: .*{re.escape(said)}'):
+    with pytest.raises(PluginError, match=f'data set "mine": facts failed: .*{re.escape(said)}'):
         declared_facts(plugin)
 
 
