@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from petra_graph.errors import SpecError
 from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.plugins.author_code import author_line
 from petra_graph.plugins.contract import Plugin, PluginKind, plugin_of
 
 ROUNDINGS = 2**12
@@ -74,8 +74,9 @@ def outcome_of(check: Callable[[Any], None], trial: AnyTrial) -> Outcome:
     except BrokenPromise as broken:
         return Outcome(name, "broken", str(broken))
     except Exception as error:  # noqa: BLE001  code of a plugin may raise anything
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        return Outcome(name, "broken", f"it raised {type(error).__name__} at {at.filename}:{at.lineno}: {error}")
+        at = author_line(error)
+        said = f"it raised {type(error).__name__}{f' at {at}' if at else ''}: {error}"
+        return Outcome(name, "broken", said)
     return Outcome(name, "kept")
 
 
