@@ -211,7 +211,7 @@ class Run:
             found = [(str(file), read_file(str(file), data, opened.facts)) for file in samples]
         else:
             found = [("the array", as_samples(samples, "the array", opened.facts))]
-        return predict_samples(opened, opened.load(weights)[0], found, top=top, device=device)
+        return predict_samples(opened, opened.load(weights, device)[0], found, top=top, device=device)
 
     def sample(
         self,
@@ -224,7 +224,7 @@ class Run:
     ) -> str:
         """Continue a text by a network of next tokens; its options are those of `petra-graph predict --prompt`."""
         opened = self._open(changes, changed=changed)
-        return continued_text(opened, opened.load(weights)[0], device=device, **options)
+        return continued_text(opened, opened.load(weights, device)[0], device=device, **options)
 
     def export(
         self, form: Format, file: str | Path | None = None, *, weights: str | None = None, changed: bool = False

@@ -110,7 +110,7 @@ def predict_samples(
     shape = run.network.shapes[run.network.graph.head].outputs[0]
     top = min(top, shape[0]) if facts.classes is not None and not facts.target_shape and len(shape) == 1 else 0
     places = [(name, index) for name, values in files for index in range(len(values))]
-    network, whole = network.to(device), torch.cat([values for _, values in files])
+    whole = torch.cat([values for _, values in files])
     for start in range(0, len(whole), size):
         with torch.no_grad():
             outputs = main(network(whole[start : start + size].to(device))).cpu()
@@ -140,7 +140,6 @@ def continued_text(
     codec = data.ask("codec", facts)
     with author_code(f"{data.owned} cannot encode the prompt"):
         given = list(codec.encode(prompt))
-    network = network.to(device)
     drawn = draw_tokens(lambda window: main(network(window.to(device))), given, tokens, facts.shape[0], **drawing)
     with author_code(f"{data.owned} cannot decode tokens"):
         return str(codec.decode(drawn))

@@ -79,8 +79,8 @@ class SavedRun:
     def spec(self) -> Spec:
         return self.network.spec
 
-    def load(self, which: str | Mapping[str, Tensor] | None = None) -> tuple[Network, str]:
-        """Return the network with its weights, in evaluation mode on the CPU, and where the weights are from; SpecError: they are missing or damaged.
+    def load(self, which: str | Mapping[str, Tensor] | None = None, device: str = "cpu") -> tuple[Network, str]:
+        """Return the network with its weights, in evaluation mode, and where they are from; SpecError: they are missing or damaged, or it cannot be on the device.
 
         They are those that the run ended with; a checkpoint's: "latest", "best", or the forward behind it; of a file, by its path from
         the run's directory or from here; or given by name.
@@ -88,7 +88,10 @@ class SavedRun:
         weights, source = (which, "what was given") if isinstance(which, Mapping) else self._read_weights(which)
         network = Network(self.network, self.facts)
         network.load_weights(weights, source)
-        return network.eval(), source
+        try:
+            return network.eval().to(device), source
+        except (RuntimeError, AssertionError) as error:  # of a torch without CUDA
+            raise SpecError(f"cannot compute on {device!r}: {str(error).partition(chr(10))[0]}") from None
 
     def _read_weights(self, which: str | None) -> tuple[Mapping[str, Tensor], str]:
         directory, options, present = self.directory, self.spec.checkpoint, checkpoint.numbers(self.directory)
@@ -138,7 +141,7 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
 
     On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit.
     """
-    network, source = run.load(which)
+    network, source = run.load(which, device)
     spec, checked, trained = run.spec, run.network.checked, run.trained
     if any(keys[0] == "data" or keys == ("run", "seed") for keys in run.changed_keys):
         trained = None  # other samples are meant, or others were held back
@@ -148,7 +151,6 @@ def evaluate_run(run: SavedRun, *, which: str | None = None, split: str = "test"
         hint = "allowed: test, train, and validation where data.validation is set"
         raise SpecError(f"the run has no {split} samples", hint)
     batches, loss = data.evaluation(whole), checked.loss.build()
-    network = network.to(device)
 
     def results() -> Generator[HeadResult]:
         with torch.no_grad(), closing(data.loaders), closing(iter(batches)) as read:

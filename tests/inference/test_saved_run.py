@@ -85,6 +85,8 @@ def test_weights_that_are_not_there(copy):
         run.load("best")
     with pytest.raises(SpecError, match="has no weights '7'") as error:
         run.load("7")
+    with pytest.raises(SpecError, match="cannot compute on 'abacus'"):
+        run.load(device="abacus")
     assert "the number of a checkpoint (4, 8)" in error.value.problems[0].hint
 
 
