@@ -245,7 +245,8 @@ class OneOfSeveral(RunProcess):
             (str(attrs.evolve(one, hint="")) if located else where + one.message, one.hint)
             for one in problems_of(error)
         ]
-        code = error.exit_code if isinstance(error, PetraGraphError) else 1
+        ends_training = located and self.directory is not None  # the run has failed then, as in one process
+        code = error.exit_code if isinstance(error, PetraGraphError) and not ends_training else 1
         text = "".join(traceback.format_exception(error))
         return watchdog.report(Failure(rank=self.rank, problems=said, exit_code=code, traceback=text))
 
