@@ -135,10 +135,10 @@ def _place(tables: _Tables, keep: Keep | None, space: Space) -> Found:
     """Return the best placement that was found; under `keep` = "fill" its nodes then keep more, and the network is cut again for that."""
     inputs = space.inputs
     if keep is None:
-        return _Search(tables, space).run()
+        return _search(tables, space)
 
     def search(kept: KeepsByNode, *begin: Cut) -> Found:
-        return _Search(tables, space, _keeps(inputs, kept)).run(begin)
+        return _search(tables, space, _keeps(inputs, kept), begin)
 
     least, *_, most = choices_by_kind(inputs.graph)
     latest = search(least)
@@ -161,12 +161,25 @@ def _keeps(inputs: PlannerInputs, kept: KeepsByNode) -> tuple[Keeps, ...]:
     return tuple(kept.get(name, "nothing") for name in inputs.graph.order)
 
 
+def _search(tables: _Tables, space: Space, keeps: tuple[Keeps, ...] = (), begin: Sequence[Cut] = ()) -> Found:
+    """Return the better of the cuts that starts within memory limits, and starts without, lead to: either kind finds some that the other misses."""
+    found, refused = list[Found](), list[NoFeasiblePlan]()
+    for room in (True, False) if any(space.inputs.limits) and space.hosts is None else (True,):
+        try:
+            found.append(_Search(tables, space, keeps, starts_by_room=room).run(begin))
+        except NoFeasiblePlan as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return min(found, key=lambda one: one.seconds)
+
+
 class _Search:
     """The search among the cuts of one space; `keeps` is what every node keeps, by the inputs, if it may keep something else so that a cut fits."""
 
-    def __init__(self, tables: _Tables, space: Space, keeps: tuple[Keeps, ...] = ()) -> None:
+    def __init__(self, tables: _Tables, space: Space, keeps: tuple[Keeps, ...], *, starts_by_room: bool) -> None:
         inputs = self._inputs = space.inputs
-        self._tables, self._space, self._keeps = tables, space, keeps
+        self._tables, self._space, self._keeps, self._starts_by_room = tables, space, keeps, starts_by_room
         limits = [limit for limit in inputs.limits if limit is not None]
         self._proportions = [inf if one is None else one / max(limits) for one in inputs.limits] if limits else []
         """Each limit over the largest one; empty without limits."""
@@ -223,7 +236,8 @@ class _Search:
 
     def _start(self, keeps: tuple[Keeps, ...]) -> None:
         """Look at the starts for what nodes keep, until the effort is spent."""
-        cuts = [one._replace(keeps=keeps) for one in starts(self._space, self._tables(keeps), self._proportions)]
+        proportions = self._proportions if self._starts_by_room else ()
+        cuts = [one._replace(keeps=keeps) for one in starts(self._space, self._tables(keeps), proportions)]
         for bound, cut in sorted(((self._bound(cut), cut) for cut in cuts), key=itemgetter(0)):
             if self._left > 0:
                 self._look_at(cut, bound)

@@ -129,6 +129,13 @@ def test_too_little_memory_says_what_fits_and_each_of_it_does(spec):
         Planner(spec, (memory, *one.replace(" = ", "=").split("; "))).plan()
 
 
+def test_a_cut_that_only_starts_without_limits_lead_to_is_found():
+    """RevNet50 was refused below 1,737 MiB: all cuts near those that begin within the limits hold more."""
+    devices = ("partition.devices=4", "partition.device_type=cpu", "partition.stages=8", "partition.memory=1650MiB")
+    found = Planner(str(ROOT / "specs" / "revnet50_cifar10.toml"), ("method.name=pipedream", *devices)).plan()
+    assert max(device.bytes.total for device in found.devices) <= 1650 * 2**20
+
+
 def test_where_nothing_fits_that_is_said(spec):
     assert re.match(r"none of \d+ changes that were planned fits", refusal(spec, "partition.memory=1KiB").hint)
 
