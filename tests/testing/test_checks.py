@@ -209,6 +209,10 @@ def test_a_broken_block_is_named(check):
     assert message in broken(trial_of(block))[check]
 
 
+def test_what_torch_raises_is_told_at_the_line_that_called_it():
+    assert f"it raised RuntimeError at {__file__}:" in broken(trial_of(Embeds))["shapes"]
+
+
 @pytest.mark.parametrize("check", OTHERS)
 def test_a_broken_optimizer_loss_and_data_set_are_named(check):
     trial, message = OTHERS[check]
