@@ -43,10 +43,8 @@ T = TypeVar("T")
 WARM_UP = 3  # micro-batches that are not timed: allocators and caches fill
 BURST = 5  # micro-batches that one training does before the next training's turn
 _CYCLES_A_SECOND = 2e9  # at most, of a GPU's multiprocessors: it sleeps no shorter than it is to
-_SLEEP, _LONGEST = (
-    2.0,
-    0.05,
-)  # host's seconds of such an operation so far, their median; and seconds: the first operations load libraries
+_SLEEP = 2.0  # in the host's seconds for such an operation so far, their median
+_LONGEST = 0.05  # seconds, for the first operations load libraries
 _COPIED_BYTES = 2**26
 
 

@@ -216,7 +216,10 @@ def differentiated(values: Streams, gradients: Sequence[Tensor], leaves: Streams
         typed = tuple(gradient.to(value.dtype) for gradient, value in zip(gradients, values, strict=True))
     found = zip(backpropagate(values, typed, leaves), passed, strict=True)
     # Sums in memory of their own: a function that only views its input passes on the gradient itself.
-    return tuple([own + other if own.is_floating_point() else other for own, other in found])
+    sums = tuple([own + other if own.is_floating_point() else other for own, other in found])
+    for one in leaves:
+        one.grad = None  # its memory is free before the stream is made
+    return sums
 
 
 def residual_value(function: Callable[..., Tensor], x: Tensor, *context: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from operator import getitem
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -44,8 +44,6 @@ COMPARED = 2
 
 Operation = Callable[..., Streams]
 """A function of tensors."""
-
-
 Recorder = Callable[[Operation, Streams], Operation]
 """Records an operation; returns what executes it again on inputs of the same shapes, with outputs that are the caller's."""
 
@@ -231,6 +229,13 @@ def _hooked(module: nn.Module) -> bool:
     of_modules = (hook for part in module.modules() for name in _HOOKS for hook in vars(part)[name].values())
     of_parameters = (one._backward_hooks or one._post_accumulate_grad_hooks for one in module.parameters())  # noqa: SLF001
     return any(map(bool, of_parameters)) or any(getattr(hook, "func", None) is not picked for hook in of_modules)
+
+
+class RecordedSegment(NamedTuple):
+    """The two passes of a segment."""
+
+    forward: RecordedOperation
+    backward: RecordedOperation
 
 
 # --- compiled functions -------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from petra_graph.blocks.differentiation import without_graph
 from petra_graph.executor.delayed_weights import ParameterVersions, having
 from petra_graph.executor.encoded import EncodedTensors, decode, encode
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.recorded import RecordedOperation
+from petra_graph.executor.recorded import RecordedSegment
 
 _NOTHING = nullcontext()
 T = TypeVar("T")
@@ -54,8 +54,8 @@ class SegmentRunner:
     reads_samples: bool = field(kw_only=True)
     versions: ParameterVersions | None = field(default=None, kw_only=True)
     """Set where the backward uses the forward's parameters."""
-    recorded: tuple[RecordedOperation, RecordedOperation] | None = field(default=None, init=False)
-    """Forward and backward, where they are recorded."""
+    recorded: RecordedSegment | None = field(default=None, init=False)
+    """Set where operations are recorded."""
 
     @cached_property
     def frozen(self) -> AbstractContextManager[None]:
@@ -109,7 +109,7 @@ class BodyRunner(SegmentRunner):
             with without_graph(), self.frozen:
                 return self.run(micro_batch, inputs)
 
-        return evaluated(*inputs) if self.recorded is None else self.recorded[0](evaluated, inputs)
+        return evaluated(*inputs) if self.recorded is None else self.recorded.forward(evaluated, inputs)
 
     def recompute(self, micro_batch: int, inputs: Streams, gradients: Streams) -> Reversed:
         """Run the modules again from their inputs, and differentiate."""
@@ -122,7 +122,7 @@ class BodyRunner(SegmentRunner):
         return Reversed(inputs, self._backward(differentiated, (*inputs, *gradients)))
 
     def _backward(self, function: Callable[..., Streams], tensors: Streams) -> Streams:
-        return function(*tensors) if self.recorded is None else self.recorded[1](function, tensors)
+        return function(*tensors) if self.recorded is None else self.recorded.backward(function, tensors)
 
     def older_weights(self, micro_batch: int) -> AbstractContextManager[None] | None:
         """Return a context with the parameters of the forward, where they are stored and others than now; else None."""

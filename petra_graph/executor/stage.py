@@ -31,7 +31,7 @@ from petra_graph.executor.delayed_weights import DelayedWeights, copied_paramete
 from petra_graph.executor.encoded import EncodedTensors, decode, encode
 from petra_graph.executor.head import HeadResult, HeadRunner
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.recorded import RecordedOperation, Recorder
+from petra_graph.executor.recorded import RecordedOperation, RecordedSegment, Recorder
 from petra_graph.executor.runners import BodyRunner, Recompute, Reconstruct, StashGraph
 from petra_graph.executor.update import Updater
 from petra_graph.graph.node_graph import INPUT
@@ -153,10 +153,8 @@ class StageExecutor:
         bodies = [runner for _, runner in self.runners if isinstance(runner, Reconstruct | Recompute)]
         for runner in bodies:
             nodes, own = ", ".join(runner.modules), list(runner.modules.values())
-            forward, backward = (
-                RecordedOperation(recorder, f"the {name} of {nodes}", own) for name in ("forward", "backward")
-            )
-            runner.recorded = forward, backward
+            passes = (RecordedOperation(recorder, f"the {name} of {nodes}", own) for name in ("forward", "backward"))
+            runner.recorded = RecordedSegment(*passes)
         return "" if bodies else "each segment is the head, or keeps its graph until its backward"
 
     def forward(
