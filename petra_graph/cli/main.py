@@ -7,33 +7,27 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from petra_graph.cli import plugin_verbs, run_verbs, spec_verbs
-from petra_graph.cli.options_and_output import print_problems
-from petra_graph.errors import FailedOnAnotherProcess, Interrupted, PetraGraphError
-from petra_graph.plugins import registry
-from petra_graph.plugins.author_code import author_code, find_code
 from petra_graph.runtime import system
 from petra_graph.version import __version__
 
-_OURS = [
-    *(spec_verbs.run, spec_verbs.plan, spec_verbs.validate, spec_verbs.profile),
-    *(run_verbs.runs, run_verbs.report, run_verbs.evaluate, run_verbs.predict, run_verbs.export),
-    *(plugin_verbs.list_plugins, plugin_verbs.check, plugin_verbs.new),
-]
+if TYPE_CHECKING:
+    from petra_graph.plugins.registry import Entry
 
 
 class VerbElsewhere(click.Command):
     """A verb of another distribution, which is imported when it is used."""
 
-    def __init__(self, entry: registry.Entry) -> None:
+    def __init__(self, entry: Entry) -> None:
         super().__init__(entry.name, short_help=f"A verb of {entry.distribution}.")
         self.entry = entry
 
     def load(self) -> click.Command:
+        from petra_graph.plugins.author_code import author_code, find_code
+
         of = f"{self.entry.distribution}: the verb {self.name!r} ({self.entry.target})"
         with author_code(f"{of} cannot be imported"):
             loaded: click.Command = find_code(self.entry.target)
@@ -44,9 +38,17 @@ class VerbElsewhere(click.Command):
 
 
 def command_line() -> click.Group:
-    """Return the group of all verbs that are installed."""
+    """Return the group of all verbs that are installed; they are imported here, when signals are heard."""
+    from petra_graph.cli import plugin_verbs, run_verbs, spec_verbs
+    from petra_graph.plugins import registry
 
-    @click.group(subcommand_metavar="VERB [ARGUMENTS]...", commands=_OURS)
+    ours = [
+        *(spec_verbs.run, spec_verbs.plan, spec_verbs.validate, spec_verbs.profile),
+        *(run_verbs.runs, run_verbs.report, run_verbs.evaluate, run_verbs.predict, run_verbs.export),
+        *(plugin_verbs.list_plugins, plugin_verbs.check, plugin_verbs.new),
+    ]
+
+    @click.group(subcommand_metavar="VERB [ARGUMENTS]...", commands=ours)
     @click.version_option(__version__, message="%(prog)s %(version)s")
     def cli() -> None:
         """Train reversible networks stage by stage with PETRA, from a TOML spec.
@@ -89,6 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str] | None) -> int:
     """Run a verb; of errors, those that a user can mend are printed to stderr, and any other is raised."""
+    from petra_graph.cli.options_and_output import print_problems
+    from petra_graph.errors import FailedOnAnotherProcess, Interrupted, PetraGraphError
+
     try:
         code = command_line().main(args=arguments, prog_name="petra-graph", standalone_mode=False)
     except click.ClickException as error:
