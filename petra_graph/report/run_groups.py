@@ -14,7 +14,7 @@ from typing import Any
 from attrs import asdict, frozen
 
 from petra_graph.errors import PetraGraphError, shown
-from petra_graph.plugins.loss_and_metric import scale_of, scales_in
+from petra_graph.plugins.loss_and_metric import Scale, scale_of, scales_in
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.run_directory import RecordedRun, began, grown_bytes, is_locked, read_run, run_directories
 from petra_graph.report.progress import chosen_on, value_text
@@ -38,6 +38,7 @@ class RunGroup:
     by_seed: Sequence[RecordedRun]  # the one that came furthest, of equals the latest; a repetition has the same bits
     metric: str  # whose best value says how good the runs are; "" where none was measured
     best: Sequence[float]  # of each seed
+    scales: Mapping[str, Scale]  # of its metrics; a run that ended at once may have none
 
 
 def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
@@ -54,10 +55,11 @@ def group_runs(runs: Sequence[RecordedRun]) -> list[RunGroup]:
         by_seed = list({run.seed: run for run in sorted(each, key=lambda run: run.epochs)}.values())
         best = [run.best for run in by_seed if run.best]
         metric, found_best = best[0].metric if best else "", [one.value for one in best]
-        groups.append(RunGroup(name=name, runs=each, by_seed=by_seed, metric=metric, best=found_best))
+        scales = {label: scale for run in each for label, scale in run.scales.items()}
+        groups.append(RunGroup(name=name, runs=each, by_seed=by_seed, metric=metric, best=found_best, scales=scales))
 
     def rank(group: RunGroup) -> tuple[bool, str, float]:  # those of one metric together, those without one last
-        sign = 1 if scale_of(group.metric, group.runs[0].scales).better == "lower" else -1
+        sign = 1 if scale_of(group.metric, group.scales).better == "lower" else -1
         return not group.metric, group.metric, sign * fmean(group.best or [0.0])
 
     return sorted(groups, key=rank)
@@ -118,7 +120,7 @@ def in_words(rows: Mapping[str, Sequence[str]]) -> list[str]:
 
 def group_columns(groups: Sequence[RunGroup]) -> list[Column]:
     """Return the groups with the metric that judges the best one, their final metrics, speed and memory; mean ± deviation over seeds."""
-    scales = {label: scale for group in groups for label, scale in group.runs[0].scales.items()}
+    scales = {label: scale for group in groups for label, scale in group.scales.items()}
     columns = [name_column("group", [group.name for group in groups])]
     columns.append(value_column("runs", [len(group.runs) for group in groups]))
 

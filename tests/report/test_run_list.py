@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from petra_graph.cli.main import main
+from petra_graph.plugins.loss_and_metric import Scale
 from petra_graph.record.run_directory import Point, read_run
 from petra_graph.report.run_groups import group_columns, group_runs, list_runs
 
@@ -91,3 +92,10 @@ def test_the_spread_over_seeds(runs):
     spread = abs(losses[0] - losses[1]) / 2**0.5
     assert column.cells == [f"{sum(losses) / 2:.4f} ± {spread:.4f}"]
     assert group.metric == "test/top1"
+
+
+def test_how_a_metric_is_read_where_the_first_run_of_a_group_ended_before_it_was_written(saved_runs):
+    runs = [read_run(saved_runs[name]) for name in ("first", "second")]
+    runs[1].scales = {"mine": Scale(better="lower")}
+    (group,) = group_runs(runs)
+    assert group.scales == runs[1].scales

@@ -92,7 +92,7 @@ def curves(groups: Sequence[RunGroup]) -> list[str]:
     metrics = dict.fromkeys(name for group in groups for run in group.runs for name in run.metrics)
     parted = [metric.partition("/") for metric in metrics if metric not in _OF_STEPS]
     seen = dict.fromkeys(name for part, _, name in parted if part in _SPLITS)
-    scales = {label: scale for group in groups for label, scale in group.runs[0].scales.items()}
+    scales = {label: scale for group in groups for label, scale in group.scales.items()}
     evaluated = "validation" if any(name.startswith("validation/") for name in metrics) else "test"
     found: list[str] = []
     for name in sorted(seen, key=lambda name: name != "loss"):
