@@ -11,6 +11,7 @@ import click
 import pytest
 
 from petra_graph.cli import main as front
+from petra_graph.cli import spec_verbs
 from petra_graph.cli.main import main
 from petra_graph.errors import Interrupted, NoFeasiblePlan, PluginError, Problem, RunFailed, SpecError
 from tests.support import ROOT
@@ -88,7 +89,7 @@ def test_what_a_verb_raises_becomes_an_exit_code(monkeypatch, capsys, error, cod
     def verb(**_):
         raise error
 
-    monkeypatch.setattr(front.spec_verbs.run, "callback", verb)
+    monkeypatch.setattr(spec_verbs.run, "callback", verb)
     assert front.main(["run"]) == code
     assert capsys.readouterr() == ("", printed)
 
