@@ -70,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in streams:
         stream.reconfigure(errors="backslashreplace")  # of a character that an encoding lacks, as the line below heads
     system.end_at_signals()
+    from petra_graph.errors import Interrupted
+
     for variable in {system.LAUNCHER, system.PARENT} & os.environ.keys():
         system.stop_with_parent(variable)
     if "RANK" in os.environ:  # of another launcher, as torchrun
@@ -83,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 stream.flush()
             except BrokenPipeError:  # whoever read it has gone; Python would try again at its end
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    if code and "RANK" in os.environ:
-        # Threads of this process may wait in torch for other ranks; Python's own end would stop them there, which aborts it.
+    if code and ("RANK" in os.environ or code == Interrupted.exit_code):
+        # Threads of this process may wait in torch for other ranks, or write; Python's own end would stop them there, which aborts it.
         system.hard_exit(code)
     return code
 
