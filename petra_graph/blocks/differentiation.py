@@ -31,6 +31,8 @@ def backpropagate(
         The gradient of each input that asks for one, zeros where nothing depends on it; for others an empty tensor,
         which has no meaning and is never read.
     """
+    # Of a single sample, a parameter's gradient may be a view of those that go on to other stages, and a step changes it in place.
+    alone = bool(inputs) and inputs[0].shape[:1] == (1,)
     pairs = [pair for pair in zip(outputs, gradients, strict=True) if pair[0].requires_grad]
     if pairs:
         reached, weights = zip(*pairs, strict=True)
@@ -39,13 +41,15 @@ def backpropagate(
             # Autocast belongs to the evaluation: float32 computations of a block are differentiated in float32.
             with torch.autocast(kind, enabled=False):
                 return backpropagate(reached, weights, inputs)
+        if alone:
+            weights = tuple(map(Tensor.clone, weights))
         _run_backward(reached, weights, False, False, (), allow_unreachable=True, accumulate_grad=True)
     found = []
     for stream in inputs:
         gradient = stream.grad
         if gradient is None:
             gradient = torch.zeros_like(stream) if stream.requires_grad else stream.new_empty(0)
-        found.append(gradient)
+        found.append(gradient.clone() if alone else gradient)
     return tuple(found)
 
 

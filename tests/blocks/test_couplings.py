@@ -17,9 +17,11 @@ from petra_graph.blocks import (
     MomentumCoupling,
     Reversible,
     TwoFunctionCoupling,
+    backpropagate,
     frozen_statistics,
     leaf,
 )
+from petra_graph.blocks.couplings import undo_sum
 from petra_graph.blocks.randomness import fork_rng
 
 FEATURES = 6
@@ -248,3 +250,27 @@ def test_what_is_computed_in_float32_is_differentiated_in_float32():
         found = block.reverse_vjp((y, s), (dy, ds))
     assert torch.equal(block.weight.grad, expected)
     assert torch.equal(found.gradients[0], plain.gradients[0])
+
+
+class Shifted(nn.Module):
+    """Its gradient with respect to `shift` is a view of that of its value where there is a single sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(4))
+
+    def forward(self, x):
+        return x + self.shift[None]
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_a_step_on_a_single_sample_changes_no_gradient_that_goes_on(coupled):
+    """A step changes gradients in place, while the stage before may still wait to read what was sent to it."""
+    function, (y, s, dy, ds) = Shifted(), torch.randn(4, 1, 4)
+    if coupled:
+        sent = undo_sum(function, (y, s), (dy, ds), at=0, to=1).gradients
+    else:
+        sent = backpropagate((function((x := leaf(y)).unsqueeze(1).squeeze(1)) * 2,), (dy,), (x,))
+    before = [one.clone() for one in sent]
+    function.shift.grad.zero_()
+    assert all(map(torch.equal, sent, before))
