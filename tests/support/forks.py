@@ -217,7 +217,7 @@ def _run(
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     patch.object(subprocess, "Popen", _Forked).start()
-    patch.object(subprocess_handler, "Popen", _Forked).start()
+    patch.object(subprocess_handler, "Popen", _Forked, create=True).start()  # torch 2.8 has the one above
     code = resolve_name(program)([*words])
     sys.stdout.flush()
     os._exit(code or 0)
