@@ -315,7 +315,13 @@ def test_compiled_functions_run_compiled_and_a_compiler_around_leaves_the_revers
     def backend(graph, _):
         return lambda *arguments: (runs.append(torch.is_grad_enabled()), graph(*arguments))[1]
 
-    made = reversible([nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.Tanh()) for _ in range(2)]).double()
+    class Bent(nn.Linear):
+        """Torch 2.8 compiles no call of a module that is all its own."""
+
+        def forward(self, x):
+            return super().forward(x).tanh()
+
+    made = reversible([Bent(FEATURES, FEATURES) for _ in range(2)]).double()
     expected, around = gradients(made, inputs())[1], torch.compile(copy.deepcopy(made), backend=backend)
     torch._dynamo.reset()
     close(gradients(around, inputs())[1], expected, 1e-11)
