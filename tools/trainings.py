@@ -132,6 +132,8 @@ def _reached(place: Path) -> int:
 
 def _rank(place: Path, step: dict[str, Any], rank: int, port: int, folder: str) -> None:
     """Be one process of a job."""
+    # Torch makes a fork's pool of threads at its first use, and two threads at once would abort.
+    torch.set_num_threads(1)
     os.setsid()
     os.chdir(place)
     size = step["processes"]

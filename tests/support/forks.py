@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+import torch
 from attrs import frozen
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
@@ -204,6 +205,8 @@ def _run(
     most: int | None = None,
 ) -> None:
     """Be one process of a run, whose folder or `paths` come first in Python's path; `most` is the size of the largest file that it can write."""
+    # Torch makes a fork's pool of threads at its first use, and two threads at once would abort.
+    torch.set_num_threads(1)
     set_start_method(None, force=True)  # else locks, as of tqdm, have names that outlive the process
     os.setsid()
     os.chdir(folder)
@@ -229,6 +232,7 @@ class _Forked(subprocess.Popen[bytes]):
     def __init__(self, args: Sequence[str], *, env: Mapping[str, str] | None = None, **more: Any) -> None:
         def be_petra_graph() -> None:
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # a launcher's store is among them; and so `Popen` returns
+            torch.set_num_threads(1)
             for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
                 if callable(signal.getsignal(number)):
                     signal.signal(number, signal.SIG_DFL)
