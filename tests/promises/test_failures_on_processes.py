@@ -2,11 +2,12 @@
 
 import json
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.support.forks import ENDLESS, RUN, ended, ranks, under_way, until, wait_for_progress
+from tests.support.forks import ENDLESS, RUN, ended, ranks, under_way, until
 from tests.support.runs import only_run, overrides, summary_of
 
 pytestmark = pytest.mark.processes
@@ -28,7 +29,7 @@ def test_a_killed_process(shared_folder, victim, stages, hosted, transport):
     """The head's process tells of it and, where that is the one that was killed, the other."""
     with ranks(*[(*RUN, *overrides(f"run.transport={transport}"))] * 2, hosted=hosted) as running:
         until(under_way)
-        wait_for_progress(100)  # meanwhile each has reported its status
+        time.sleep(1.0)  # heartbeats are a quarter of that: meanwhile each has reported its status
         mapped = "".join(Path(f"/proc/{rank.process.pid}/maps").read_text() for rank in running)
         running[victim].kill()
         codes = ended(running)
