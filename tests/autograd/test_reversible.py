@@ -301,7 +301,8 @@ def test_streams_in_half_precision_are_reconstructed_in_float32():
     x = torch.randn(8, FEATURES, dtype=torch.bfloat16, requires_grad=True)
     output, found, _ = gradients(made, x)
     assert output.dtype == torch.bfloat16
-    close(found, gradients(made, x, keep_graphs=len(made))[1], 1e-2)
+    for one, expected in zip(found, gradients(made, x, keep_graphs=len(made))[1], strict=True):
+        close([one], [expected], 1e-2)  # each by its own size: reconstructed in half precision, the worst is 4 % off
 
 
 def test_a_program_may_be_recorded():
