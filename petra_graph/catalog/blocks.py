@@ -63,7 +63,7 @@ class ConvNorm(nn.Sequential):
         return torch.relu_(x) if relu else x
 
 
-def conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1, relu: bool = True) -> ConvNorm:
+def conv_layer(inputs: int, outputs: int, *, kernel: int, stride: int = 1, relu: bool = True) -> ConvNorm:
     """Return a convolution, padded to keep the size at stride 1, its batch normalisation, and perhaps ReLU."""
     conv = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2)
     return ConvNorm(conv, nn.BatchNorm2d(outputs), *([nn.ReLU(inplace=True)] if relu else []))
@@ -79,8 +79,8 @@ class RevBasic(AdditiveCoupling):
     def __init__(self, inputs: Sequence[Shape], *, dropout: Dropout = 0.0) -> None:
         super().__init__(inputs)
         width = inputs[0][0]
-        self.first = conv_norm(width, width, kernel=3)
-        self.second = conv_norm(width, width, kernel=3)
+        self.first = conv_layer(width, width, kernel=3)
+        self.second = conv_layer(width, width, kernel=3)
         self.dropout = dropped(dropout)
 
     def residual(self, x: Tensor) -> Tensor:
@@ -93,9 +93,9 @@ class RevBottleneck(AdditiveCoupling):
     def __init__(self, inputs: Sequence[Shape], *, hidden: Hidden, dropout: Dropout = 0.0) -> None:
         super().__init__(inputs)
         width = inputs[0][0]
-        self.reduce = conv_norm(width, hidden, kernel=1)
-        self.spatial = conv_norm(hidden, hidden, kernel=3)
-        self.expand = conv_norm(hidden, width, kernel=1)
+        self.reduce = conv_layer(width, hidden, kernel=1)
+        self.spatial = conv_layer(hidden, hidden, kernel=3)
+        self.expand = conv_layer(hidden, width, kernel=1)
         self.dropout = dropped(dropout)
 
     def residual(self, x: Tensor) -> Tensor:
@@ -130,9 +130,9 @@ class DownBasic(Buffered):
     def __init__(self, inputs: Sequence[Shape], *, channels: Channels, stride: Stride = 1) -> None:
         super().__init__(inputs)
         (x_width, *_), (t_width, *_) = inputs
-        self.first = conv_norm(x_width, channels, kernel=3, stride=stride)
-        self.second = conv_norm(channels, channels, kernel=3)
-        self.shortcut = conv_norm(t_width, channels, kernel=1, stride=stride, relu=False)
+        self.first = conv_layer(x_width, channels, kernel=3, stride=stride)
+        self.second = conv_layer(channels, channels, kernel=3)
+        self.shortcut = conv_layer(t_width, channels, kernel=1, stride=stride, relu=False)
 
     def forward(self, x: Tensor, t: Tensor) -> Streams:  # type: ignore[override]
         half = self.first(x)
@@ -147,11 +147,11 @@ class DownBottleneck(Buffered):
     def __init__(self, inputs: Sequence[Shape], *, channels: Channels, hidden: Hidden, stride: Stride = 1) -> None:
         super().__init__(inputs)
         (x_width, *_), (t_width, *_) = inputs
-        self.reduce = conv_norm(x_width, hidden, kernel=1)
-        self.spatial = conv_norm(hidden, hidden, kernel=3, stride=stride)
-        self.expand = conv_norm(hidden, channels, kernel=1)
-        self.shortcut_t = conv_norm(t_width, channels, kernel=1, stride=stride, relu=False)
-        self.shortcut_x = conv_norm(x_width, channels, kernel=1, stride=stride, relu=False)
+        self.reduce = conv_layer(x_width, hidden, kernel=1)
+        self.spatial = conv_layer(hidden, hidden, kernel=3, stride=stride)
+        self.expand = conv_layer(hidden, channels, kernel=1)
+        self.shortcut_t = conv_layer(t_width, channels, kernel=1, stride=stride, relu=False)
+        self.shortcut_x = conv_layer(x_width, channels, kernel=1, stride=stride, relu=False)
 
     def forward(self, x: Tensor, t: Tensor) -> Streams:  # type: ignore[override]
         return self.expand(self.spatial(self.reduce(x))) + self.shortcut_t(t), self.shortcut_x(x)
@@ -159,7 +159,7 @@ class DownBottleneck(Buffered):
 
 def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
     same = inputs == outputs and stride == 1
-    return nn.Identity() if same else conv_norm(inputs, outputs, kernel=1, stride=stride, relu=False)
+    return nn.Identity() if same else conv_layer(inputs, outputs, kernel=1, stride=stride, relu=False)
 
 
 class ResBasic(Buffered):
@@ -169,8 +169,8 @@ class ResBasic(Buffered):
 
     def __init__(self, inputs: Sequence[Shape], *, channels: Channels, stride: Stride = 1) -> None:
         super().__init__(inputs)
-        self.first = conv_norm(inputs[0][0], channels, kernel=3, stride=stride)
-        self.second = conv_norm(channels, channels, kernel=3, relu=False)
+        self.first = conv_layer(inputs[0][0], channels, kernel=3, stride=stride)
+        self.second = conv_layer(channels, channels, kernel=3, relu=False)
         self.shortcut = _shortcut(inputs[0][0], channels, stride)
         self.relu = nn.ReLU(inplace=True)
 
@@ -185,9 +185,9 @@ class ResBottleneck(Buffered):
 
     def __init__(self, inputs: Sequence[Shape], *, channels: Channels, hidden: Hidden, stride: Stride = 1) -> None:
         super().__init__(inputs)
-        self.reduce = conv_norm(inputs[0][0], hidden, kernel=1)
-        self.spatial = conv_norm(hidden, hidden, kernel=3, stride=stride)
-        self.expand = conv_norm(hidden, channels, kernel=1, relu=False)
+        self.reduce = conv_layer(inputs[0][0], hidden, kernel=1)
+        self.spatial = conv_layer(hidden, hidden, kernel=3, stride=stride)
+        self.expand = conv_layer(hidden, channels, kernel=1, relu=False)
         self.shortcut = _shortcut(inputs[0][0], channels, stride)
         self.relu = nn.ReLU(inplace=True)
 

@@ -22,7 +22,7 @@ from petra_graph.catalog.blocks import (
     RevBasic,
     RevBottleneck,
     RevMlp,
-    conv_norm,
+    conv_layer,
 )
 from petra_graph.testing import Trial
 from petra_graph.testing.block_checks import Harness
@@ -90,7 +90,7 @@ def test_add_pairs_streams_in_the_order_of_the_inputs():
 @pytest.mark.parametrize("training", [True, False])
 def test_bits_are_those_of_a_sequence_of_modules(relu, frozen, training):
     torch.manual_seed(0)
-    own = conv_norm(4, 6, kernel=3, stride=2, relu=relu).train(training)
+    own = conv_layer(4, 6, kernel=3, stride=2, relu=relu).train(training)
     plain = nn.Sequential(*copy.deepcopy(list(own))).train(training)
     x = torch.randn(3, 4, 8, 8).contiguous(memory_format=torch.channels_last)
     found = []
@@ -109,7 +109,7 @@ def test_bits_are_those_of_a_sequence_of_modules(relu, frozen, training):
 
 
 def test_a_layer_with_a_hook_is_called_as_a_module():
-    module, seen = conv_norm(2, 2, kernel=1), []
+    module, seen = conv_layer(2, 2, kernel=1), []
     module[1].register_forward_hook(lambda *_: seen.append(1))
     module(torch.randn(2, 2, 3, 3))
     assert seen == [1]
@@ -126,12 +126,12 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_layers_that_are_replaced_or_added_are_called(change):
-    module = conv_norm(2, 3, kernel=1)
+    module = conv_layer(2, 3, kernel=1)
     change(module)
     x = torch.randn(2, 2, 4, 4)
     assert torch.equal(module(x), nn.Sequential(*copy.deepcopy(list(module)))(x))
 
 
 def test_a_tracer_sees_modules():
-    module, x = conv_norm(2, 3, kernel=1), torch.randn(2, 2, 4, 4)
+    module, x = conv_layer(2, 3, kernel=1), torch.randn(2, 2, 4, 4)
     assert torch.equal(torch.fx.symbolic_trace(module)(x), module(x))
