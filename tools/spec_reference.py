@@ -92,12 +92,7 @@ def inner(kind: Any) -> type | None:
 def options(registry: Registry) -> Iterator[str]:
     """Yield a table for every group of plugins: what each is, and the names of its options."""
     for kind in KINDS:
-        yield from [
-            f"### {kind.short.replace('_', ' ').capitalize()}",
-            "",
-            f"| {kind.noun} | what it is | options |",
-            "|---|---|---|",
-        ]
+        yield from [f"### {kind.noun.capitalize()}", "", f"| {kind.noun} | what it is | options |", "|---|---|---|"]
         for name in registry.names(kind):
             plugin = registry.resolve(kind, name)
             if "part" in attrs.fields_dict(plugin.schema):  # a block that architectures make, and nobody writes

@@ -125,7 +125,7 @@ def _of_plugins(name: str, overrides: Sequence[str], shapes: Sequence[tuple[int,
     named = [(kind, one) for kind in KINDS for one in owned.names(kind)]
     for resolved in [owned.resolve(*one) for one in named] or [named_plugin(registry, name)]:
         plugin, problems = resolved.read(given, ("options",))
-        trial: AnyTrial | str = f"nothing is checked of {plugin.kind.short}"
+        trial: AnyTrial | str = f"there are no checks of a plugin of this kind, {plugin.kind.noun}"
         if problems:
             trial = f"not tried: {problems[0].message}"
         elif plugin.kind.short == "blocks":

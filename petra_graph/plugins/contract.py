@@ -143,7 +143,7 @@ class Plugin:
             raise type(error)(found) from error.__cause__ or error
 
     def ask(self, method: str, *given: Any) -> Any:
-        """Return what a static method says, called with those options that it has parameters for; None: there is none. Errors as of `build`."""
+        """Call a static method with the options that it takes, and return its value; None if the class has no such method. Errors as of `build`."""
         if (function := getattr(self.code, method, None)) is None:
             return None
         named, takes_further = _signature(function)
