@@ -124,9 +124,8 @@ def plan(
         text = json.dumps(found.as_json(), indent=2)
     elif form == "html":
         text = page(found)
-        output = output or Path(
-            f"{'spec' if spec == '-' else Path(spec).stem}.plan.html"
-        )  # nobody reads one on a terminal
+        # Nobody reads a page on a terminal.
+        output = output or Path(f"{'spec' if spec == '-' else Path(spec).stem}.plan.html")
     elif form == "trace":
         text = trace(found)
     else:

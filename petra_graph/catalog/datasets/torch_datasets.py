@@ -5,9 +5,9 @@ validation sample's with its index alone, and restored afterwards. So whatever a
 processes, on any number of processes, and after a resume. A first sample that is another one when it is read again, from the same state of
 all generators, is refused: samples would depend on those read before them.
 
-A stream's epoch of `run.micro_batches` goes on where the epoch before has ended; a stream that ends begins anew, its next pass. Generators are
-seeded with (seed, pass, sample of the pass) around each sample, so a sample depends on those before it only through what the stream itself
-keeps. Going on is cheap; going back, as after a resume, reads the stream from its beginning.
+With `run.micro_batches`, each epoch of a stream continues where the previous one stopped. A stream that ends is read again from its start:
+that is its next pass. Generators are seeded with (seed, pass, sample of the pass) around each sample, so a sample depends on those before it
+only through what the stream itself keeps. Going on is cheap; going back, as after a resume, reads the stream from its beginning.
 """
 
 from __future__ import annotations

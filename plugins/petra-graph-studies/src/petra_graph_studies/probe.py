@@ -61,7 +61,7 @@ class ProbeCallback(Callback):
         self._per_epoch = per_epoch
 
     def problems(self, micro_batches: int | None, processes: int) -> Iterator[Problem]:
-        """Yield why a run of so many micro-batches an epoch (None: not known) and processes cannot be probed."""
+        """Yield why a run cannot be probed; `micro_batches` are those of an epoch, None if their number is not known."""
         if processes > 1:
             message = f"a probe looks at all stages at once, and {processes} processes share them"
             yield Problem(message=message, hint="run in one process, or leave the probe out")
